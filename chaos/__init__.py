@@ -1,0 +1,1 @@
+"""Breaks a running cluster on purpose and judges what happened."""
