@@ -1,0 +1,148 @@
+"""The door to Postgres: connections, their options, and named queries run on them.
+
+No session state decides anything: nothing is SET, no advisory lock is taken, so that a
+transaction-mode pooler may stand in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import asyncpg
+
+from rota.errors import AppClosed, BadSettings, DatabaseRefused
+from rota.settings import DatabaseSettings
+
+from .failures import translated
+from .queries import queries
+
+Password = str | Callable[[], str] | Callable[[], Awaitable[str]]
+Connection = asyncpg.Connection | asyncpg.pool.PoolConnectionProxy
+Record = asyncpg.Record
+
+
+class Database:
+    """A pool on one database, and the named queries in its schema."""
+
+    def __init__(
+        self, settings: DatabaseSettings, *, name: str = "rota", password: Password | None = None
+    ) -> None:
+        if not settings.url:
+            raise BadSettings("No database is configured; set ROTA_DATABASE_URL to a Postgres DSN.")
+        self.settings = settings
+        self.schema = settings.schema
+        self.queries = queries(settings.schema)
+        self.address = address(settings.url)
+        self._name = name
+        self._password = password
+        self._pool: asyncpg.Pool | None = None
+
+    async def open(self) -> None:
+        """Connect; DatabaseUnavailable when waiting may help, DatabaseRefused when not."""
+        with translated(self.address):
+            self._pool = await asyncpg.create_pool(
+                self.settings.url,
+                min_size=1,
+                max_size=self.settings.pool_size,
+                reset=_nothing,
+                **self._options(),
+            )
+
+    async def close(self) -> None:
+        """Give all connections back; one that hangs is cut."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            try:
+                async with asyncio.timeout(5.0):
+                    await pool.close()
+            except TimeoutError:
+                pool.terminate()
+
+    async def connect(self, *, direct: bool = False) -> asyncpg.Connection:
+        """A connection of one's own; `direct` goes past a pooler where one is configured."""
+        url = (self.settings.direct_url if direct else None) or self.settings.url
+        with translated(address(url or "")):
+            return await asyncpg.connect(url, **self._options())
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """A connection of the pool, for more than one statement."""
+        pool = self._opened()
+        with translated(self.address):
+            async with pool.acquire() as connection:
+                yield connection
+
+    async def fetch(self, query: str, *arguments: Any, on: Connection | None = None) -> list[Record]:
+        """All rows of a named query."""
+        with translated(self.address):
+            rows: list[Record] = await (on or self._opened()).fetch(self.queries[query], *arguments)
+            return rows
+
+    async def fetchrow(self, query: str, *arguments: Any, on: Connection | None = None) -> Record | None:
+        """The first row of a named query."""
+        with translated(self.address):
+            return await (on or self._opened()).fetchrow(self.queries[query], *arguments)
+
+    async def fetchval(self, query: str, *arguments: Any, on: Connection | None = None) -> Any:
+        """The first column of the first row of a named query."""
+        with translated(self.address):
+            return await (on or self._opened()).fetchval(self.queries[query], *arguments)
+
+    async def execute(self, query: str, *arguments: Any, on: Connection | None = None) -> int:
+        """Run a named query for its effect; the number of rows it touched."""
+        with translated(self.address):
+            status: str = await (on or self._opened()).execute(self.queries[query], *arguments)
+            rows = status.rpartition(" ")[2]
+            return int(rows) if rows.isdigit() else 0
+
+    def _opened(self) -> asyncpg.Pool:
+        if self._pool is None:
+            raise AppClosed('The app is not open; use "async with app:" around this.')
+        return self._pool
+
+    def _options(self) -> dict[str, Any]:
+        options: dict[str, Any] = {
+            "timeout": self.settings.connect_timeout,
+            "command_timeout": self.settings.command_timeout,
+            "statement_cache_size": self.settings.statement_cache,
+            "server_settings": {"application_name": self._name},
+        }
+        if self._password is not None:
+            options["password"] = self._password
+        elif self.settings.password_file:
+            options["password"] = self._read_password
+        return options
+
+    def _read_password(self) -> str:
+        """Read anew at each connect, so that a rotated secret is taken up."""
+        path = Path(self.settings.password_file or "")
+        try:
+            return path.read_text().strip()
+        except OSError as error:
+            raise DatabaseRefused(f"The password file {path} cannot be read: {error.strerror}.") from error
+
+
+def address(url: str) -> str:
+    """Host, port and database of a DSN, without user and password."""
+    parts = urlsplit(url)
+    query = dict(parse_qsl(parts.query))
+    hosts = parts.netloc.rpartition("@")[2] or query.get("host") or os.environ.get("PGHOST") or "localhost"
+    if not hosts.startswith("/") and ":" not in hosts:
+        hosts = f"{hosts}:{query.get('port') or os.environ.get('PGPORT') or 5432}"
+    database = (
+        parts.path.lstrip("/")
+        or query.get("dbname")
+        or os.environ.get("PGDATABASE")
+        or "the default database"
+    )
+    return f'Postgres at {hosts}, database "{database}",'
+
+
+async def _nothing(connection: asyncpg.Connection) -> None:
+    """In place of asyncpg's reset: we leave no session state, so its extra round trip is saved."""

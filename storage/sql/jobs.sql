@@ -1,0 +1,88 @@
+-- name: enqueue_jobs
+-- Let jobs in by the one door; shapes are what jobs of this call share.
+--   $1 queues  $2 kinds  $3 priorities  $4 delays  $5 run_ats  $6 max_attempts  $7 timeouts
+--   $8 traces  $9 notes  $10 tags  $11 shapes  $12 payloads  $13 dedupes
+SELECT ids, skipped
+FROM rota.enqueue_jobs(
+    $1::text[], $2::text[], $3::smallint[], $4::float8[], $5::timestamptz[], $6::smallint[], $7::real[],
+    $8::text[], $9::text[], $10::json[], $11::smallint[], $12::json[], $13::text[]
+);
+
+-- name: work_jobs
+-- Finalize what ended and claim the next jobs, in one round trip.
+--   $1 pod  $2 incarnation  $3 batch  $4 queue  $5 most  $6 kinds  $7 from_ranks  $8 from_ids
+--   $9 done  $10 claims  $11 results  $12 others
+SELECT id, claim, attempt, max_attempts, priority, waited, kind, payload, extra
+FROM rota.work_jobs(
+    $1::uuid, $2::integer, $3::bigint, $4::text, $5::integer, $6::text[], $7::integer[], $8::bigint[],
+    $9::bigint[], $10::integer[], $11::json[], $12::jsonb
+);
+
+-- name: finalize_jobs
+-- Write how runs of this pod ended; gives the ids of those that were not ours to end.
+--   $1 pod  $2 incarnation  $3 done  $4 claims  $5 results  $6 others
+SELECT rota.finalize_jobs($1::uuid, $2::integer, $3::bigint[], $4::integer[], $5::json[], $6::jsonb);
+
+-- name: settle_batches
+-- Give up every claim numbered below $3 whose batch is not known here, and release what it took.
+--   $1 pod  $2 incarnation  $3 next_batch  $4 known
+SELECT rota.settle_batches($1::uuid, $2::integer, $3::bigint, $4::bigint[]);
+
+-- name: ready_due_jobs
+--   $1 most
+SELECT moved, next_in FROM rota.ready_due_jobs($1::integer);
+
+-- name: write_progress
+-- Progress of runs that are still this pod's.
+--   $1 pod  $2 incarnation  $3 jobs  $4 claims  $5 progress
+UPDATE rota.job
+SET progress = told.progress
+FROM unnest($3::bigint[], $4::integer[], $5::json[]) AS told (id, claim, progress)
+WHERE job.id = told.id
+  AND job.claim = told.claim
+  AND (job.pod, job.incarnation) = ($1::uuid, $2::integer);
+
+-- name: cancel_job
+--   $1 job  $2 reason
+SELECT rota.cancel_job($1::bigint, $2::text);
+
+-- name: retry_job
+--   $1 job
+SELECT outcome, other FROM rota.retry_job($1::bigint);
+
+-- name: await_job
+-- Ask that the end of a job be told; only awaited jobs notify.
+--   $1 job
+UPDATE rota.job
+SET awaited = true
+WHERE id = $1::bigint
+  AND NOT awaited;
+
+-- name: read_job
+--   $1 job
+SELECT id, created_at, scheduled_at, claimed_at, ended_at, claim, state, timeout, priority, attempt, max_attempts,
+       rescues, cancelling, pod, queue, kind, payload, dedupe, trace, note, tags, progress, errors, result
+FROM rota.any_job
+WHERE id = $1::bigint;
+
+-- name: list_jobs
+-- The newest first; a null leaves that condition out.
+--   $1 states  $2 queue  $3 kind  $4 tag  $5 before  $6 most
+SELECT id, created_at, scheduled_at, claimed_at, ended_at, claim, state, timeout, priority, attempt, max_attempts,
+       rescues, cancelling, pod, queue, kind, payload, dedupe, trace, note, tags, progress, errors, result
+FROM rota.any_job
+WHERE ($1::text[] IS NULL OR state = ANY ($1::text[]::rota.job_state[]))
+  AND ($2::text IS NULL OR queue = $2::text)
+  AND ($3::text IS NULL OR kind = $3::text)
+  AND ($4::text IS NULL OR $4::text = ANY (tags))
+  AND ($5::bigint IS NULL OR id < $5::bigint)
+ORDER BY id DESC
+LIMIT $6::integer;
+
+-- name: count_jobs
+-- Waiting and running jobs by queue, kind and state, with the oldest ready one's age in seconds.
+SELECT queue, kind, state::text AS state, count(*) AS jobs,
+       extract(epoch FROM rota.clock() - min(scheduled_at))::float8 AS oldest
+FROM rota.job
+GROUP BY queue, kind, state
+ORDER BY queue, kind, state;
