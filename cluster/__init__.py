@@ -1,0 +1,1 @@
+"""Decides who may run how much."""

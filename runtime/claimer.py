@@ -1,0 +1,272 @@
+"""Keeps the slots of one queue filled.
+
+A slot is in use from before its claim is sent until the outcome is acknowledged and the
+handler has really ended; a claim whose answer never came keeps its slots until settled.
+At most `lanes` round trips are under way at once. Each writes the outcomes that have
+gathered and claims into the slots that are free, in one statement; while it is away more
+outcomes gather, so batches grow with load and a single job is written at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rota.errors import Conflict, DatabaseUnavailable, RefusedData
+from rota.events import JobOverdue, JobsClaimed, JobsEnded, JobsLost, Tell
+from rota.words import BatchNo
+
+from ..cluster.membership import Membership
+from ..storage.jobs import Jobs
+from ..storage.rows import QueueTerms
+from .backoff import Retry, policy_from_json
+from .context import Context
+from .finalizer import finalize_split, grouped
+from .handlers import Handler
+from .hints import Hints
+from .service import Patience
+from .shared import Shared
+from .worker import STOPPED_BY_CANCEL, Worker, stop
+
+MOST_PER_CLAIM = 1_000
+_OVERDUE_AFTER = 5.0
+
+
+class Claimer:
+    """One queue of one pod."""
+
+    def __init__(
+        self, queue: str, handlers: Mapping[str, Handler[Any]], worker: Worker, shared: Shared
+    ) -> None:
+        self.queue = queue
+        self.app = shared.app
+        self.membership: Membership = shared.membership
+        self.target = 0
+        self._shared = shared
+        self._jobs: Jobs = shared.jobs
+        self._tell: Tell = shared.tell
+        self._retry: Retry | None = None
+        self._kinds = sorted(handlers)
+        self._runners = {
+            kind: worker.runner(handlers[kind], lambda: self._retry, self._finished) for kind in self._kinds
+        }
+        self._hints = Hints(self._kinds, shared.clock)
+        self._loop = asyncio.get_running_loop()
+        self.now = self._loop.time
+        self._runs: dict[int, Context] = {}
+        self._endings: list[Context] = []
+        self._flying: dict[BatchNo, list[Context]] = {}
+        self._reserved = 0
+        self._free_slots: list[int] = []
+        self._slots_made = 0
+        self._news = 0
+        self._hungry = False
+        self._due = asyncio.Event()
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+
+    @property
+    def in_use(self) -> int:
+        """Slots in use: runs that are not yet acknowledged, and what claims under way may take."""
+        return len(self._runs) + self._reserved
+
+    @property
+    def running(self) -> int:
+        """Handlers that have not ended."""
+        return len(self._runs) - len(self._endings)
+
+    def batches(self) -> Iterator[BatchNo]:
+        """Every batch of which this pod still knows a job, or awaits the answer."""
+        yield from self._flying
+        for run in self._runs.values():
+            yield BatchNo(run.batch)
+        for runs in self._flying.values():
+            for run in runs:
+                yield BatchNo(run.batch)
+
+    def wake(self) -> None:
+        """There may be ready jobs."""
+        self._news += 1
+        self._hungry = True
+        self._due.set()
+
+    def heed(self, terms: QueueTerms) -> None:
+        """Take up what the queue's row says."""
+        target = 0 if terms.paused else min(terms.max_workers, self._shared.capacity)
+        self._retry = policy_from_json(terms.retry)
+        if target > self.target:
+            self.target = target
+            self.wake()
+        self.target = target
+
+    def cancel(self, job: int) -> None:
+        """Stop a job that runs here."""
+        run = self._runs.get(job)
+        if run is not None:
+            stop(run, STOPPED_BY_CANCEL)
+
+    def stop_all(self, why: str) -> int:
+        """Ask every run to end; how many were asked."""
+        runs = [run for run in self._runs.values() if run._task is not None and not run._task.done()]
+        for run in runs:
+            stop(run, why)
+        return len(runs)
+
+    async def idle(self) -> None:
+        """Return once nothing runs here and every outcome is acknowledged."""
+        await self._quiet.wait()
+
+    async def run(self) -> None:
+        """Keep the slots filled until cancelled."""
+        async with asyncio.TaskGroup() as lanes:
+            for _ in range(self._shared.lanes):
+                lanes.create_task(self._lane())
+
+    async def _lane(self) -> None:
+        patience = Patience(f"working {self.queue}", self._tell)
+        while True:
+            if not self._endings and not (self._hungry and self._claimable() > 0):
+                self._due.clear()
+                await self._due.wait()
+                continue
+            try:
+                await self._round_trip()
+            except (DatabaseUnavailable, Conflict) as error:
+                await patience.wait(error)
+            else:
+                patience.over()
+
+    async def _round_trip(self) -> None:
+        """Write the outcomes that have gathered and claim into what is free."""
+        cap = max(1, min(-(-self.target // self._shared.lanes), MOST_PER_CLAIM))
+        runs, self._endings = self._endings[:cap], self._endings[cap:]
+        for run in runs:
+            del self._runs[run.id]
+        most = min(cap, self._claimable())
+        batch = self._shared.next_batch()
+        reserved = max(len(runs), most)
+        self._reserved += reserved
+        self._quiet.clear()
+        self._flying[batch] = runs
+        news = self._news
+        try:
+            rows = await self._send(batch, runs, most)
+        except DatabaseUnavailable:
+            self._put_back(batch, runs)
+            self._give_up(reserved)
+            raise
+        except BaseException:
+            self._put_back(batch, runs)
+            self._free(reserved)
+            raise
+        del self._flying[batch]
+        self._acknowledge(runs, rows)
+        if most:
+            self._hungry = self._hints.learn(rows, most) or news != self._news
+            if rows:
+                self._start(batch, rows)
+        self._free(reserved)
+
+    async def _send(self, batch: BatchNo, runs: list[Context], most: int) -> list[Any]:
+        membership = self.membership
+        try:
+            if not most:
+                lost = await self._jobs.finalize_jobs(membership.pod, membership.incarnation, *grouped(runs))
+            else:
+                return await self._jobs.work_jobs(
+                    membership.pod,
+                    membership.incarnation,
+                    batch,
+                    self.queue,
+                    most,
+                    self._kinds,
+                    self._hints.current(),
+                    *grouped(runs),
+                )
+        except RefusedData:
+            lost = await finalize_split(
+                self.queue, runs, jobs=self._jobs, membership=membership, tell=self._tell
+            )
+        return [(job,) + (None,) * 8 for job in lost]
+
+    def _claimable(self) -> int:
+        """How many jobs a claim sent now may ask for."""
+        if self._shared.draining or not self.membership.trusted:
+            return 0
+        return max(0, min(self.target - self.in_use, self._shared.room()))
+
+    def _put_back(self, batch: BatchNo, runs: list[Context]) -> None:
+        del self._flying[batch]
+        for run in runs:
+            run.sent_before = True
+            self._runs[run.id] = run
+        self._endings[:0] = runs
+        self._due.set()
+
+    def _give_up(self, reserved: int) -> None:
+        def settled() -> None:
+            self._free(reserved)
+            self.wake()
+
+        self._shared.settler.give_up(settled)
+
+    def _free(self, reserved: int) -> None:
+        self._reserved -= reserved
+        if not self._reserved and not self._runs:
+            self._quiet.set()
+
+    def _acknowledge(self, runs: list[Context], rows: list[Any]) -> None:
+        lost = {row[0] for row in _pop_lost(rows)} if rows and rows[0][6] is None else None
+        for run in runs:
+            self._free_slots.append(run.slot)
+        if lost:
+            # An outcome sent twice finds its job ended by the first time: that is a success.
+            missing = [run.id for run in runs if run.id in lost and not run.sent_before]
+            if missing:
+                self._tell(JobsLost(self.queue, missing))
+        if runs:
+            self._tell(JobsEnded(self.queue, runs))
+            self._shared.ended(self.queue, runs)
+
+    def _start(self, batch: BatchNo, rows: list[Any]) -> None:
+        started = self.now()
+        create_task = self._loop.create_task
+        for id, claim, attempt, max_attempts, priority, waited, kind, payload, extra in rows:
+            if self._free_slots:
+                slot = self._free_slots.pop()
+            else:
+                slot = self._slots_made = self._slots_made + 1
+            run = Context(
+                self, batch, slot, started, id, claim, attempt, max_attempts, priority, waited, kind, extra
+            )
+            self._runs[id] = run
+            # Held by the run and ended by `_finished`, whatever happens: a TaskGroup would add
+            # nothing but a set of the same tasks.
+            run._task = create_task(self._runners[kind](run, payload))
+        self._tell(JobsClaimed(self.queue, len(rows)))
+        self._shared.started(self.queue, rows)
+
+    def _finished(self, run: Context) -> None:
+        self._endings.append(run)
+        self._due.set()
+
+    def tell_progress(self, run: Context, progress: str) -> None:
+        """May be called from a handler's thread."""
+        self._loop.call_soon_threadsafe(self._shared.progress.put, run, progress)
+
+    def watch_overdue(self, run: Context) -> None:
+        """Tell it if a run that was asked to stop goes on."""
+
+        def look() -> None:
+            if self._runs.get(run.id) is run and run._task is not None and not run._task.done():
+                self._tell(JobOverdue(self.queue, run.kind, run.id, str(run._stop)))
+
+        self._loop.call_later(_OVERDUE_AFTER, look)
+
+
+def _pop_lost(rows: list[Any]) -> list[Any]:
+    """Take the rows that name lost runs off the head of an answer."""
+    count = next((place for place, row in enumerate(rows) if row[6] is not None), len(rows))
+    lost, rows[:] = rows[:count], rows[count:]
+    return lost

@@ -1,0 +1,42 @@
+"""Keeps a LISTEN connection up, and says whether notices arrive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rota.errors import DatabaseUnavailable
+from rota.events import ListenProbed, Tell
+
+from ..storage.notices import Notices, Receive
+from ..storage.pool import Database
+from .service import Service
+
+
+class Listener(Service):
+    """Listens again whenever the connection is lost."""
+
+    doing = "listening for notices"
+
+    def __init__(
+        self, database: Database, receive: Receive, changed: Callable[[bool], None], tell: Tell
+    ) -> None:
+        super().__init__(tell)
+        self._notices = Notices(database, receive)
+        self._changed = changed
+
+    async def step(self) -> None:
+        try:
+            await self._notices.listen(self._listening)
+        except DatabaseUnavailable:
+            self._changed(False)
+            raise
+
+    def _listening(self, works: bool) -> None:
+        self._patience.over()
+        reason = (
+            "notices arrive"
+            if works
+            else "no notice came back, as through a transaction pooler; polling instead"
+        )
+        self._tell(ListenProbed(works, reason))
+        self._changed(works)
