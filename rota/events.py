@@ -114,11 +114,18 @@ class HookFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class KindUnknown(Event):
-    """Jobs wait whose kind no handler of this app runs."""
+    """Jobs are ready whose kind no live pod of their queue can run."""
 
     queue: str
     kind: str
-    jobs: int
+
+
+@dataclass(frozen=True, slots=True)
+class RetryRefused(Event):
+    """A queue's row names a retry policy that cannot be used; the one before stays in use."""
+
+    queue: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,6 @@ class PodSettings:
     lanes: int = Field(
         default=2, ge=1, le=16, description="claims under way at once per queue; two saturate Postgres"
     )
-    threads: int = Field(default=32, ge=1, le=1_000, description="sync handlers that run at once")
     processes: int = Field(
         default=0, ge=0, le=256, description="children for process=True handlers; 0: one per core"
     )
@@ -140,7 +139,6 @@ class Settings(BaseSettings):
 
     app: str = Field(default="", description="module:attribute of the App, for the command line")
     queues: Annotated[tuple[str, ...], NoDecode] = Field(default=(), description="queues this pod serves")
-    lead: bool = Field(default=True, description="whether this pod may ever lead")
     database: DatabaseSettings = DatabaseSettings()
     pod: PodSettings = PodSettings()
     job: JobSettings = JobSettings()

@@ -99,7 +99,11 @@ def policy_from_json(told: dict[str, Any] | None) -> Retry | None:
     kind = POLICIES.get(named.pop("policy", ""))
     if kind is None:
         raise BadOption(f"{told.get('policy')!r} is no retry policy; take one of {', '.join(POLICIES)}.")
-    return kind(**named)
+    try:
+        return kind(**named)
+    except TypeError:
+        known = ", ".join(field.name for field in fields(kind)) or "nothing"
+        raise BadOption(f"Retry policy {kind.policy} takes {known}, not {', '.join(named)}.") from None
 
 
 def spread(delay: float, chance: float) -> float:

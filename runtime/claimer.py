@@ -13,8 +13,8 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rota.errors import Conflict, DatabaseUnavailable, RefusedData
-from rota.events import JobOverdue, JobsClaimed, JobsEnded, JobsLost, Tell
+from rota.errors import BadOption, Conflict, DatabaseUnavailable, RefusedData
+from rota.events import JobOverdue, JobsClaimed, JobsEnded, JobsLost, RetryRefused, Tell
 from rota.words import BatchNo
 
 from ..cluster.membership import Membership
@@ -94,7 +94,10 @@ class Claimer:
     def heed(self, terms: QueueTerms) -> None:
         """Take up what the queue's row says."""
         target = 0 if terms.paused else min(terms.max_workers, self._shared.capacity)
-        self._retry = policy_from_json(terms.retry)
+        try:
+            self._retry = policy_from_json(terms.retry)
+        except BadOption as error:
+            self._tell(RetryRefused(self.queue, str(error)))
         if target > self.target:
             self.target = target
             self.wake()
@@ -139,7 +142,7 @@ class Claimer:
 
     async def _round_trip(self) -> None:
         """Write the outcomes that have gathered and claim into what is free."""
-        cap = max(1, min(-(-self.target // self._shared.lanes), MOST_PER_CLAIM))
+        cap = self._share()
         runs, self._endings = self._endings[:cap], self._endings[cap:]
         for run in runs:
             del self._runs[run.id]
@@ -167,6 +170,10 @@ class Claimer:
             if rows:
                 self._start(batch, rows)
         self._free(reserved)
+
+    def _share(self) -> int:
+        """How much one round trip takes, so that the lanes have about the same; all of it when shrinking."""
+        return max(1, min(max(self.target, len(self._runs)) // self._shared.lanes, MOST_PER_CLAIM))
 
     async def _send(self, batch: BatchNo, runs: list[Context], most: int) -> list[Any]:
         membership = self.membership
@@ -225,6 +232,7 @@ class Claimer:
             missing = [run.id for run in runs if run.id in lost and not run.sent_before]
             if missing:
                 self._tell(JobsLost(self.queue, missing))
+                runs = [run for run in runs if run.id not in missing]
         if runs:
             self._tell(JobsEnded(self.queue, runs))
             self._shared.ended(self.queue, runs)

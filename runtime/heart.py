@@ -28,7 +28,7 @@ class Heart(Service):
     ) -> None:
         super().__init__(tell)
         self._membership = membership
-        self._every = every
+        self.every = every
         self._answered = answered
         self._over = over
 
@@ -41,7 +41,7 @@ class Heart(Service):
             await self._membership.register()
             return
         self._answered(answer)
-        await asyncio.sleep(self._every)
+        await asyncio.sleep(self.every)
 
 
 class Fence(Service):

@@ -24,6 +24,7 @@ from .heart import Fence, Heart
 from .hooks import Hooks
 from .janitor import Janitor
 from .listener import Listener
+from .lookout import Lookout
 from .processes import Processes
 from .progress import ProgressWriter
 from .promoter import Promoter
@@ -89,7 +90,7 @@ class Pod:
         # Beat and rescue have connections of their own: a busy pool cannot starve them.
         control = self.app.connect_to(pool_size=2, command_timeout=min(pod.ttl, 10.0))
         await control.open()
-        threads = ThreadPoolExecutor(pod.threads, thread_name_prefix="rota-handler")
+        threads = ThreadPoolExecutor(pod.capacity, thread_name_prefix="rota-handler")
         processes = Processes(pod.processes)
         try:
             self._build(control, threads, processes)
@@ -152,11 +153,15 @@ class Pod:
         )
         for queue in self.queues:
             self._shared.claimers[queue] = Claimer(queue, app.handlers, worker, self._shared)
+        self._heart = Heart(
+            self._membership, every=pod.beat, answered=self._heed, over=self._boot_is_over, tell=tell
+        )
         self._services: list[Service | Claimer] = [
-            Heart(self._membership, every=pod.beat, answered=self._heed, over=self._boot_is_over, tell=tell),
+            self._heart,
             Fence(self._membership, stop_all=self._fence, tell=tell),
             Listener(app.database, self._receive, self._listen_changed, tell),
             Janitor(Pods(control), every=pod.ttl / 3, max_rescues=job.max_rescues, tell=tell),
+            Lookout(app.jobs, self.queues, tell),
             self._promoter,
             self._shared.settler,
             self._progress,
@@ -202,7 +207,9 @@ class Pod:
     def _listen_changed(self, works: bool) -> None:
         """Without notices, look often; after each (re)LISTEN act as if notified."""
         self._listening = works
-        self._promoter.listens(works, self.settings.pod.poll)
+        pod = self.settings.pod
+        self._promoter.listens(works, pod.poll)
+        self._heart.every = pod.beat if works else min(pod.beat, pod.poll)
         for claimer in self._shared.claimers.values():
             claimer.wake()
 

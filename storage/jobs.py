@@ -147,6 +147,10 @@ class Jobs:
             for row in await self._database.fetch("list_jobs", names, queue, kind, tag, before, most)
         ]
 
+    async def list_orphan_kinds(self, queues: Sequence[str]) -> list[tuple[str, str]]:
+        """Kinds of ready jobs that no live pod can run, as (queue, kind)."""
+        return [(row["queue"], row["kind"]) for row in await self._database.fetch("list_orphan_kinds", queues)]
+
     async def count_jobs(self) -> list[JobCount]:
         """What waits and runs, by queue, kind and state."""
         return [

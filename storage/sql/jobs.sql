@@ -86,3 +86,26 @@ SELECT queue, kind, state::text AS state, count(*) AS jobs,
 FROM rota.job
 GROUP BY queue, kind, state
 ORDER BY queue, kind, state;
+
+-- name: list_orphan_kinds
+-- Kinds of which jobs are ready in these queues and which no pod can run. Steps from one kind to
+-- the next through the claim index, so that its cost grows with kinds and not with jobs.
+--   $1 queues
+WITH RECURSIVE waiting AS (
+    SELECT served.queue,
+           (SELECT kind FROM rota.job WHERE job.queue = served.queue AND state = 'ready' ORDER BY kind LIMIT 1) AS kind
+    FROM unnest($1::text[]) AS served (queue)
+    UNION ALL
+    SELECT waiting.queue,
+           (SELECT job.kind
+            FROM rota.job
+            WHERE job.queue = waiting.queue AND state = 'ready' AND job.kind > waiting.kind
+            ORDER BY job.kind
+            LIMIT 1)
+    FROM waiting
+    WHERE waiting.kind IS NOT NULL
+)
+SELECT queue, kind
+FROM waiting
+WHERE kind IS NOT NULL
+  AND NOT EXISTS (SELECT FROM rota.pod WHERE waiting.queue = ANY (queues) AND waiting.kind = ANY (kinds));
