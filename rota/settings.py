@@ -19,7 +19,7 @@ from rota.errors import BadName, BadSettings
 EMBEDDED = "embedded"
 """The database URL that asks for the embedded Postgres."""
 
-_PLAIN = re.compile(r"[^\x00-\x1f\x7f-\x9f]{1,128}")
+_PLAIN = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,128}")
 _STRICT = ConfigDict(extra="forbid")
 
 

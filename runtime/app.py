@@ -20,7 +20,7 @@ from ..storage.embedded import EmbeddedServer, start_embedded
 from ..storage.jobs import Enqueued, Jobs
 from ..storage.migrate import Migration, migrate, schema_status
 from ..storage.pods import Pods
-from ..storage.pool import Database, Password
+from ..storage.pool import Database, Kept, Password
 from ..storage.queues import Queues
 from ..storage.rows import JobRow, Request, Shape
 from .backoff import Retry
@@ -191,7 +191,7 @@ class App:
             self._opened = Opened(
                 database,
                 jobs,
-                Enqueuer(jobs, self.telemetry.tell),
+                Enqueuer(jobs, Kept(database), self.telemetry.tell),
                 Results(database, jobs, self.clock, self.telemetry.tell),
             )
         self._opens += 1
@@ -202,6 +202,7 @@ class App:
         if self._opened is not None and self._opens <= 0:
             opened, self._opened, self._opens = self._opened, None, 0
             await opened.results.close()
+            await opened.enqueuer.close()
             await opened.database.close()
             self.stop_embedded()
 
@@ -291,7 +292,7 @@ class App:
         async def enqueue() -> Enqueued:
             if self._bridged is None and database is not None:
                 await database.open()
-                self._bridged = Enqueuer(Jobs(database), self.telemetry.tell)
+                self._bridged = Enqueuer(Jobs(database), Kept(database), self.telemetry.tell)
             assert self._bridged is not None
             return await self._bridged.put([request])
 

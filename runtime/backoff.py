@@ -84,21 +84,22 @@ class Exponential(Retry):
         try:
             return min(self.base * self.factor ** (attempt - 1), self.longest)
         except OverflowError:
-            return self.longest
+            return self.longest if self.base else 0.0
 
 
 POLICIES: dict[str, type[Retry]] = {kind.policy: kind for kind in (NoRetry, Fixed, Linear, Exponential)}
 DEFAULT = Exponential()
 
 
-def policy_from_json(told: dict[str, Any] | None) -> Retry | None:
+def policy_from_json(told: Any) -> Retry | None:
     """The policy a queue's row names, or None where it names none."""
     if told is None:
         return None
-    named = dict(told)
-    kind = POLICIES.get(named.pop("policy", ""))
+    named = dict(told) if isinstance(told, dict) else {}
+    name = named.pop("policy", told)
+    kind = POLICIES.get(name) if isinstance(told, dict) and isinstance(name, str) else None
     if kind is None:
-        raise BadOption(f"{told.get('policy')!r} is no retry policy; take one of {', '.join(POLICIES)}.")
+        raise BadOption(f"{name!r} is no retry policy; take one of {', '.join(POLICIES)}.")
     try:
         return kind(**named)
     except TypeError:

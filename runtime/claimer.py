@@ -111,7 +111,7 @@ class Claimer:
 
     def stop_all(self, why: str) -> int:
         """Ask every run to end; how many were asked."""
-        runs = [run for run in self._runs.values() if run._task is not None and not run._task.done()]
+        runs = [run for run in self._runs.values() if run._task is not None]
         for run in runs:
             stop(run, why)
         return len(runs)
@@ -267,7 +267,7 @@ class Claimer:
         """Tell it if a run that was asked to stop goes on."""
 
         def look() -> None:
-            if self._runs.get(run.id) is run and run._task is not None and not run._task.done():
+            if run._task is not None:
                 self._tell(JobOverdue(self.queue, run.kind, run.id, str(run._stop)))
 
         self._loop.call_later(_OVERDUE_AFTER, look)

@@ -13,6 +13,7 @@ from rota.errors import Conflict, RefusedData
 from rota.events import JobsEnqueued, Tell
 
 from ..storage.jobs import Enqueued, Jobs
+from ..storage.pool import Kept
 from ..storage.rows import Request
 
 MOST_AT_ONCE = 10_000
@@ -23,8 +24,9 @@ _RETRY_AFTER = (0.1, 0.3, 1.0)
 class Enqueuer:
     """One per open app."""
 
-    def __init__(self, jobs: Jobs, tell: Tell) -> None:
+    def __init__(self, jobs: Jobs, kept: Kept, tell: Tell) -> None:
         self._jobs = jobs
+        self._kept = kept
         self._tell = tell
         self._waiting: list[tuple[Sequence[Request], asyncio.Future[Enqueued]]] = []
         self._busy = False
@@ -41,6 +43,10 @@ class Enqueuer:
             return await self._insert(requests)
         finally:
             self._hand_over()
+
+    async def close(self) -> None:
+        """Give the connection back."""
+        await self._kept.give_back()
 
     def _hand_over(self) -> None:
         """Go on with what gathered, on a task: the caller has its answer and must not wait."""
@@ -92,10 +98,17 @@ class Enqueuer:
     async def _insert(self, requests: Sequence[Request]) -> Enqueued:
         for pause in _RETRY_AFTER:
             try:
-                return self._told(await self._jobs.enqueue_jobs(requests))
+                return self._told(await self._send(requests))
             except Conflict:
                 await asyncio.sleep(pause)
-        return self._told(await self._jobs.enqueue_jobs(requests))
+        return self._told(await self._send(requests))
+
+    async def _send(self, requests: Sequence[Request]) -> Enqueued:
+        try:
+            return await self._jobs.enqueue_jobs(requests, on=await self._kept.get())
+        except BaseException:
+            await self._kept.give_back()
+            raise
 
     def _told(self, rows: Enqueued) -> Enqueued:
         skipped = sum(1 for _, was_skipped in rows if was_skipped)

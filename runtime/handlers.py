@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import typing
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -26,6 +27,8 @@ P = TypeVar("P")
 Function = Callable[..., Any]
 
 LONGEST_DELAY = 10 * 366 * 86_400.0
+LONGEST_NOTE = 10_000
+_UNFIT = re.compile(r"[\x00\ud800-\udfff]")
 
 
 class Options(TypedDict, total=False):
@@ -65,6 +68,10 @@ class Handler(Generic[P]):
         self.fatal = fatal
         self.process = process
         self.is_async = inspect.iscoroutinefunction(function)
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise BadInput(f"{self.name} yields; a handler returns its result.")
+        if not _are_errors(fatal):
+            raise BadOption(f"fatal of {self.name} is {fatal!r}; it must be a tuple of exception types.")
         if process and self.is_async:
             raise BadInput(f"{self.name} is async and process=True; a process runs plain functions.")
         self.takes_context, annotation = _signature(function, self.name)
@@ -157,36 +164,59 @@ def _signature(function: Function, name: str) -> tuple[bool, Any]:
     return context, hints.get(rest[0].name, Any) if rest else None
 
 
+def _are_errors(fatal: Any) -> bool:
+    return isinstance(fatal, tuple) and all(
+        isinstance(kind, type) and issubclass(kind, BaseException) for kind in fatal
+    )
+
+
 def _shape(base: Shape, options: Options) -> Shape:
+    unknown = options.keys() - Options.__annotations__.keys()
+    if unknown:
+        raise BadOption(f"{min(unknown)} is no option of a job; take {', '.join(Options.__annotations__)}.")
     queue = check_name("queue", options.get("queue", base.queue))
-    tags = tuple(options.get("tags", base.tags))
-    if any(not isinstance(tag, str) or not tag or len(tag) > 128 for tag in tags):
-        raise BadOption("tags must be texts of 1 to 128 characters.")
+    tags = options.get("tags", base.tags)
+    if isinstance(tags, str) or not all(_is_text(tag, 128) for tag in tags):
+        raise BadOption("tags must be several texts of 1 to 128 characters each, without NUL.")
+    note = options.get("note", base.note)
+    if note is not None and not _is_text(note, LONGEST_NOTE):
+        raise BadOption(f"note must be a text of 1 to {LONGEST_NOTE:,} characters, without NUL.")
     run_at = options.get("run_at")
     if run_at is not None:
         if "delay" in options:
             raise BadOption("delay and run_at exclude each other; give one.")
-        if run_at.tzinfo is None:
-            raise BadOption("run_at has no time zone; give an aware datetime.")
+        if not isinstance(run_at, datetime) or run_at.tzinfo is None:
+            raise BadOption(f"run_at is {run_at!r}; it must be a datetime with a time zone.")
     timeout = options.get("timeout", base.timeout)
     return Shape(
         queue=queue,
         kind=base.kind,
-        priority=int(_between("priority", options.get("priority", base.priority), -32_000, 32_000)),
+        priority=_whole("priority", options.get("priority", base.priority), -32_000, 32_000),
         delay=float(_between("delay", options.get("delay", 0.0), 0, LONGEST_DELAY)),
         run_at=run_at,
-        max_attempts=int(_between("max_attempts", options.get("max_attempts", base.max_attempts), 1, 32_000)),
+        max_attempts=_whole("max_attempts", options.get("max_attempts", base.max_attempts), 1, 32_000),
         timeout=None if timeout is None else float(_between("timeout", timeout, 0.001, LONGEST_DELAY)),
-        note=options.get("note", base.note),
-        tags=tags,
+        note=note,
+        tags=tuple(tags),
     )
 
 
 def _key(options: Options) -> str | None:
     key = options.get("dedupe")
-    if key is not None and (not isinstance(key, str) or not 1 <= len(key) <= 512 or "\x00" in key):
-        raise BadOption("dedupe must be a text of 1 to 512 characters.")
+    if key is not None and not _is_text(key, 512):
+        raise BadOption("dedupe must be a text of 1 to 512 characters, without NUL.")
     return key
+
+
+def _is_text(value: Any, longest: int) -> bool:
+    """Text that Postgres takes: no NUL, no lone surrogate."""
+    return isinstance(value, str) and 0 < len(value) <= longest and not _UNFIT.search(value)
+
+
+def _whole(what: str, value: Any, least: int, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise BadOption(f"{what} is {value!r}; it must be a whole number from {least:,} to {most:,}.")
+    return value
 
 
 def _between(what: str, value: Any, least: float, most: float) -> Any:

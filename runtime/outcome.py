@@ -19,7 +19,7 @@ import traceback
 from dataclasses import dataclass
 from typing import Any
 
-from .backoff import Retry, spread
+from .backoff import DEFAULT, LONGEST, Retry, spread
 
 COOL_DOWN = 60.0
 """Seconds a throttled queue rests when the upstream gave no hint."""
@@ -36,7 +36,7 @@ class Release(Outcome):
     """Hand the job back; the attempt is not counted."""
 
     def __init__(self, delay: float = 0.0) -> None:
-        super().__init__(f"released for {delay:g} s")
+        super().__init__(delay)
         self.delay = delay
 
 
@@ -44,7 +44,7 @@ class Throttled(Outcome):
     """An upstream asked for patience: the job goes back uncounted and its queue cools down."""
 
     def __init__(self, retry_after: float | None = None) -> None:
-        super().__init__("throttled")
+        super().__init__(retry_after)
         self.retry_after = retry_after
 
 
@@ -93,25 +93,39 @@ def judge(raised: BaseException, policy: Policy, chance: float) -> Verdict:
         case Release():
             return Verdict("release", _sane(raised.delay))
         case Throttled():
-            hint = COOL_DOWN if raised.retry_after is None else raised.retry_after
-            return Verdict("throttle", _sane(hint))
+            return Verdict("throttle", _sane(raised.retry_after, COOL_DOWN))
         case Cancelled():
             return Verdict("cancelled", error=_told(raised))
         case Dead():
             return Verdict("dead", error=_told(raised))
     if isinstance(raised, policy.fatal) or not policy.retry.retries or policy.attempt >= policy.max_attempts:
         return Verdict("dead", error=_told(raised))
-    return Verdict("retry", spread(policy.retry.delay(policy.attempt), chance), _told(raised))
+    told = _told(raised)
+    try:
+        delay = policy.retry.delay(policy.attempt)
+    except Exception as error:
+        # A policy of the user's own: its failure is told, and must not cost the job its retry.
+        delay, told["retry_policy"] = DEFAULT.delay(policy.attempt), f"failed: {_words(error)}"
+    return Verdict("retry", spread(_sane(delay), chance), told)
 
 
 def _told(raised: BaseException) -> dict[str, Any]:
     told: dict[str, Any] = {
         "type": type(raised).__qualname__,
-        "message": _clean(str(raised) or type(raised).__qualname__)[:_LONGEST_MESSAGE],
+        "message": _words(raised),
     }
     if not isinstance(raised, (Outcome, TimedOut)) and raised.__traceback__ is not None:
         told["traceback"] = _clean("".join(traceback.format_exception(raised)))[-_LONGEST_TRACE:]
     return told
+
+
+def _words(raised: BaseException) -> str:
+    kind = type(raised).__qualname__
+    try:
+        words = str(raised) or kind
+    except Exception:
+        words = f"{kind}, which fails to say more"
+    return _clean(words[:_LONGEST_MESSAGE])
 
 
 def _clean(text: str) -> str:
@@ -119,6 +133,10 @@ def _clean(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8").replace("\x00", "\N{SYMBOL FOR NULL}")
 
 
-def _sane(delay: float) -> float:
-    """A handler's own number, kept within reason; NaN is no delay."""
-    return min(max(float(delay), 0.0), 366 * 86_400.0) if delay == delay else 0.0
+def _sane(delay: Any, otherwise: float = 0.0) -> float:
+    """A number of the user's own, kept within reason; what is no number at all is `otherwise`."""
+    try:
+        number = float(delay)
+    except (TypeError, ValueError, OverflowError):
+        return otherwise
+    return min(max(number, 0.0), LONGEST) if number == number else otherwise

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from rota.errors import BadPayload
-from rota.telemetry import Telemetry
+from rota.telemetry import Telemetry, current_run
 
 from .backoff import DEFAULT, Retry
 from .codec import encode_any, first_problem
@@ -66,6 +66,7 @@ class Worker:
 
         async def run(ctx: Context, text: str) -> None:
             timer = span = None
+            current_run.set(ctx)
             try:
                 if telemetry is not None:
                     span = telemetry.start_run(ctx.trace, ctx.queue, ctx.kind, ctx.id, ctx.attempt, ctx.claim)
@@ -87,6 +88,8 @@ class Worker:
             if telemetry is not None and span is not None:
                 telemetry.end_run(span, ctx.outcome, ctx.reason)
             ctx.ended = now()
+            # The task's own context holds the run: without this the two would keep each other alive.
+            ctx._task = None
             finished(ctx)
 
         return run

@@ -25,6 +25,8 @@ class Jobs:
 
     async def enqueue_jobs(self, requests: Sequence[Request], *, on: Connection | None = None) -> Enqueued:
         """Let jobs in, all or none."""
+        if len(requests) == 1:
+            return [await self._enqueue_job(requests[0], on)]
         places: dict[Shape, int] = {}
         shape_of = [places.setdefault(request.shape, len(places) + 1) for request in requests]
         keyed = any(request.dedupe is not None for request in requests)
@@ -39,6 +41,27 @@ class Jobs:
         assert row is not None
         ids, skipped = row
         return list(zip(ids, skipped or [False] * len(ids), strict=True))
+
+    async def _enqueue_job(self, request: Request, on: Connection | None) -> tuple[int, bool]:
+        shape = request.shape
+        row = await self._database.fetchrow(
+            "enqueue_job",
+            shape.kind,
+            request.payload,
+            shape.queue,
+            shape.priority,
+            shape.delay,
+            shape.run_at,
+            shape.max_attempts,
+            shape.timeout,
+            request.dedupe,
+            shape.note,
+            shape.tags or None,
+            shape.trace,
+            on=on,
+        )
+        assert row is not None
+        return row["id"], row["skipped"]
 
     async def work_jobs(
         self,
@@ -149,7 +172,9 @@ class Jobs:
 
     async def list_orphan_kinds(self, queues: Sequence[str]) -> list[tuple[str, str]]:
         """Kinds of ready jobs that no live pod can run, as (queue, kind)."""
-        return [(row["queue"], row["kind"]) for row in await self._database.fetch("list_orphan_kinds", queues)]
+        return [
+            (row["queue"], row["kind"]) for row in await self._database.fetch("list_orphan_kinds", queues)
+        ]
 
     async def count_jobs(self) -> list[JobCount]:
         """What waits and runs, by queue, kind and state."""

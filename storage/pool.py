@@ -26,6 +26,48 @@ Password = str | Callable[[], str] | Callable[[], Awaitable[str]]
 Connection = asyncpg.Connection | asyncpg.pool.PoolConnectionProxy
 Record = asyncpg.Record
 
+_KEEP = 1.0
+"""Seconds without use after which a kept connection goes back."""
+
+
+class Kept:
+    """A connection of the pool that is kept while statements follow each other quickly.
+
+    Taking one from the pool and giving it back costs more than a small statement. After a
+    second without use it goes back, since only the pool knows how to grow old.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._connection: asyncpg.pool.PoolConnectionProxy | None = None
+        self._used = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def get(self) -> Connection:
+        """The connection; one user at a time."""
+        if self._connection is None or self._connection.is_closed():
+            await self.give_back()
+            self._connection = await self._database.acquire()
+            self._timer = asyncio.get_running_loop().call_later(_KEEP, self._look)
+        self._used = True
+        return self._connection
+
+    async def give_back(self) -> None:
+        """Return it to the pool, which drops a broken one."""
+        connection, self._connection = self._connection, None
+        if self._timer is not None:
+            self._timer.cancel()
+        if connection is not None:
+            await self._database.release(connection)
+
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._used:
+            self._used = False
+            self._timer = loop.call_later(_KEEP, self._look)
+        else:
+            self._returning = loop.create_task(self.give_back())
+
 
 class Database:
     """A pool on one database, and the named queries in its schema."""
@@ -77,6 +119,17 @@ class Database:
         with translated(self.address):
             async with pool.acquire() as connection:
                 yield connection
+
+    async def acquire(self) -> asyncpg.pool.PoolConnectionProxy:
+        """A connection of the pool; it must be released."""
+        with translated(self.address):
+            return await self._opened().acquire()
+
+    async def release(self, connection: asyncpg.pool.PoolConnectionProxy) -> None:
+        """Give a connection back."""
+        if self._pool is not None:
+            with translated(self.address):
+                await self._pool.release(connection)
 
     async def fetch(self, query: str, *arguments: Any, on: Connection | None = None) -> list[Record]:
         """All rows of a named query."""

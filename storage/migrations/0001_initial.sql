@@ -1,5 +1,5 @@
 -- The ground: queues, pods, jobs and their history, and the functions that move a job
--- through its life. A job's life reads downward: enqueue_jobs, ready_due_jobs,
+-- through its life. A job's life reads downward: enqueue, ready_due_jobs,
 -- claim_jobs, finalize_jobs; beside it release, rescue, cancel and requeue.
 --
 -- Every object is written rota.x; the loader puts another schema's name there when one
@@ -51,7 +51,7 @@ COMMENT ON COLUMN rota.pod.least_batch IS
     'Claims numbered below this were given up by the pod and take nothing';
 
 -- Waiting and running jobs only. Columns stand by falling alignment, so that a row is narrow.
--- Names and ranges are checked once per shape at the door (enqueue_jobs), not once per row.
+-- Names and ranges are checked at the door, once per shape of a bulk and not once per row.
 CREATE TABLE rota.job (
     id           bigint GENERATED ALWAYS AS IDENTITY,
     created_at   timestamptz NOT NULL,
@@ -130,120 +130,41 @@ CREATE INDEX history_not_done ON rota.history (state, ended_at) WHERE state <> '
 
 -- ---------------------------------------------------------------- enqueue
 
-CREATE FUNCTION rota.check_name(what text, name text) RETURNS void
+-- What must hold of every job; refused at the door, in one sentence.
+CREATE FUNCTION rota.check_job(queue text, kind text, priority integer, max_attempts integer, timeout float8)
+RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE
 AS $$
 BEGIN
-    IF name IS NULL OR name !~ '^[^[:cntrl:]]{1,128}$' OR name <> btrim(name) THEN
-        RAISE EXCEPTION 'A % name must have 1 to 128 characters, no control characters and no space at its ends.', what
+    IF queue IS NULL OR queue !~ '^[^[:cntrl:]]{1,128}$' OR queue <> btrim(queue) THEN
+        RAISE EXCEPTION 'A queue name must have 1 to 128 characters, no control characters and no space at its ends.'
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
+    IF kind IS NULL OR kind !~ '^[^[:cntrl:]]{1,128}$' OR kind <> btrim(kind) THEN
+        RAISE EXCEPTION 'A kind name must have 1 to 128 characters, no control characters and no space at its ends.'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF (priority BETWEEN -32000 AND 32000 AND max_attempts BETWEEN 1 AND 32000) IS NOT true OR timeout <= 0 THEN
+        RAISE EXCEPTION 'A job needs a priority from -32000 to 32000, 1 to 32000 attempts and a timeout above 0.'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    RETURN true;
 END
 $$;
 
--- The one door by which jobs come in. A shape is all that jobs of one call share; jobs name
--- their shape by its place (from 1) and bring payload and, where any has one, dedupe key.
--- Gives the ids in the order of the payloads; skipped is null when no job was, else says of
--- each whether its id is that of the other job that holds its key.
-CREATE FUNCTION rota.enqueue_jobs(
-    queues       text[],
-    kinds        text[],
-    priorities   smallint[],
-    delays       float8[],
-    run_ats      timestamptz[],
-    max_attempts smallint[],
-    timeouts     real[],
-    traces       text[],
-    notes        text[],
-    tags         json[],
-    shapes       smallint[],
-    payloads     json[],
-    dedupes      text[] DEFAULT NULL,
-    OUT ids      bigint[],
-    OUT skipped  boolean[]
-)
-LANGUAGE plpgsql
+-- The notice that a job came in, if it is news: a ready one for whoever works the queue, a
+-- scheduled one for whoever makes due jobs ready and looks at least once a minute anyway.
+CREATE FUNCTION rota.enqueue_notice(queue text, due_at timestamptz, now timestamptz) RETURNS text
+LANGUAGE sql IMMUTABLE
 AS $$
-#variable_conflict use_column
-DECLARE
-    now     timestamptz := rota.clock();
-    due_at  timestamptz[];
-    sound   boolean;
-    next_in float8;
-    found   bigint;
-    tries   integer;
-BEGIN
-    SELECT array_agg(coalesce(run_at, now + make_interval(secs => coalesce(delay, 0))) ORDER BY place),
-           bool_and(priority BETWEEN -32000 AND 32000 AND attempts > 0 AND coalesce(timeout > 0, true))
-    INTO due_at, sound
-    FROM unnest(priorities, delays, run_ats, max_attempts, timeouts)
-        WITH ORDINALITY AS given (priority, delay, run_at, attempts, timeout, place);
-    IF NOT sound THEN
-        RAISE EXCEPTION 'A job needs a priority from -32000 to 32000, at least 1 attempt and a timeout above 0.'
-            USING ERRCODE = 'invalid_parameter_value';
-    END IF;
-    PERFORM rota.check_name('queue', queue), rota.check_name('kind', kind)
-    FROM (SELECT DISTINCT queue, kind FROM unnest(queues, kinds) AS given (queue, kind)) AS named;
-
-    IF dedupes IS NULL THEN
-        WITH inserted AS (
-            INSERT INTO rota.job (created_at, scheduled_at, state, timeout, priority, max_attempts,
-                                  queue, kind, payload, trace, note, tags)
-            SELECT now, due_at[shape], CASE WHEN due_at[shape] > now THEN 'scheduled'::rota.job_state ELSE 'ready' END,
-                   timeouts[shape], priorities[shape], max_attempts[shape],
-                   queues[shape], kinds[shape], payload, traces[shape], notes[shape],
-                   CASE WHEN tags[shape] IS NOT NULL THEN ARRAY(SELECT json_array_elements_text(tags[shape])) END
-            FROM unnest(shapes, payloads) AS given (shape, payload)
-            RETURNING id
-        )
-        SELECT array_agg(id ORDER BY id) INTO ids FROM inserted;
-    ELSE
-        ids := '{}';
-        FOR place IN 1 .. cardinality(payloads) LOOP
-            tries := 0;
-            LOOP
-                INSERT INTO rota.job (created_at, scheduled_at, state, timeout, priority, max_attempts,
-                                      queue, kind, payload, dedupe, trace, note, tags)
-                SELECT now, due_at[shape], CASE WHEN due_at[shape] > now THEN 'scheduled'::rota.job_state ELSE 'ready' END,
-                       timeouts[shape], priorities[shape], max_attempts[shape],
-                       queues[shape], kinds[shape], payloads[place], dedupes[place], traces[shape], notes[shape],
-                       CASE WHEN tags[shape] IS NOT NULL THEN ARRAY(SELECT json_array_elements_text(tags[shape])) END
-                FROM (SELECT shapes[place]) AS given (shape)
-                ON CONFLICT (queue, dedupe) WHERE dedupe IS NOT NULL DO NOTHING
-                RETURNING id INTO found;
-                EXIT WHEN found IS NOT NULL;
-
-                -- The other may end between the two statements; then the key is free again.
-                SELECT id INTO found
-                FROM rota.job
-                WHERE queue = queues[shapes[place]] AND dedupe = dedupes[place];
-                IF found IS NOT NULL THEN
-                    skipped := coalesce(skipped, array_fill(false, ARRAY[cardinality(payloads)]));
-                    skipped[place] := true;
-                    EXIT;
-                END IF;
-                tries := tries + 1;
-                IF tries > 100 THEN
-                    RAISE EXCEPTION 'The dedupe key is taken by a job this transaction cannot see; try again.'
-                        USING ERRCODE = 'serialization_failure';
-                END IF;
-            END LOOP;
-            ids := ids || found;
-        END LOOP;
-    END IF;
-
-    PERFORM rota.notice('ready', queue)
-    FROM (SELECT DISTINCT queue FROM unnest(queues, due_at) AS given (queue, at) WHERE at <= now) AS woken;
-
-    -- Whoever moves due jobs looks again at least once a minute; only a nearer one is news.
-    SELECT extract(epoch FROM min(at) - now) INTO next_in FROM unnest(due_at) AS given (at) WHERE at > now;
-    IF next_in < 60 THEN
-        PERFORM rota.notice('due', round(next_in::numeric, 3)::text);
-    END IF;
-END
+    SELECT CASE
+        WHEN due_at <= now THEN 'ready:' || queue
+        WHEN due_at < now + interval '60 seconds' THEN 'due:' || extract(epoch FROM due_at - now)
+    END
 $$;
 
--- For psycopg, SQLAlchemy, Django or any other language: one job, one row back.
+-- Enqueue one job, from any language and in the caller's own transaction. A job that waits or
+-- runs with the same dedupe key stands in its way: then that one's id, and skipped.
 CREATE FUNCTION rota.enqueue(
     kind         text,
     payload      json DEFAULT '{}',
@@ -262,17 +183,111 @@ CREATE FUNCTION rota.enqueue(
 )
 LANGUAGE plpgsql
 AS $$
+#variable_conflict use_variable
+DECLARE
+    now    timestamptz := rota.clock();
+    due_at timestamptz := coalesce(run_at, now + delay);
+    sound  boolean := rota.check_job(queue, kind, priority, max_attempts, timeout);
+    notice text;
 BEGIN
     -- jsonb refuses what no handler could read: NUL characters and lone surrogates.
-    PERFORM payload::jsonb;
-    SELECT e.ids[1], coalesce(e.skipped[1], false)
-    INTO id, skipped
-    FROM rota.enqueue_jobs(
-        ARRAY[queue], ARRAY[kind], ARRAY[priority]::smallint[], ARRAY[extract(epoch FROM delay)]::float8[],
-        ARRAY[run_at], ARRAY[max_attempts]::smallint[], ARRAY[timeout]::real[], ARRAY[trace], ARRAY[note],
-        ARRAY[to_json(tags)], '{1}'::smallint[], ARRAY[payload],
-        CASE WHEN dedupe IS NOT NULL THEN ARRAY[dedupe] END
-    ) AS e;
+    IF payload::jsonb IS NULL THEN
+        RAISE EXCEPTION 'A job needs a payload; give the JSON value null for none.'
+            USING ERRCODE = 'null_value_not_allowed';
+    END IF;
+    FOR tries IN 1 .. 100 LOOP
+        INSERT INTO rota.job AS job (created_at, scheduled_at, state, timeout, priority, max_attempts,
+                                     queue, kind, payload, dedupe, note, tags, trace)
+        VALUES (now, due_at, CASE WHEN due_at > now THEN 'scheduled'::rota.job_state ELSE 'ready' END,
+                timeout, priority, max_attempts, queue, kind, payload, dedupe, note, tags, trace)
+        ON CONFLICT DO NOTHING
+        RETURNING job.id INTO id;
+        IF FOUND THEN
+            skipped := false;
+            notice := rota.enqueue_notice(queue, due_at, now);
+            IF notice IS NOT NULL THEN
+                PERFORM pg_notify('rota.notice', notice);
+            END IF;
+            RETURN;
+        END IF;
+        SELECT job.id INTO id FROM rota.job WHERE job.queue = enqueue.queue AND job.dedupe = enqueue.dedupe;
+        IF FOUND THEN
+            skipped := true;
+            RETURN;
+        END IF;
+        -- The other ended between the two statements, and the key is free again.
+    END LOOP;
+    RAISE EXCEPTION 'The dedupe key is held by a job that this transaction cannot see; try again.'
+        USING ERRCODE = 'serialization_failure';
+END
+$$;
+
+-- Enqueue many jobs. A shape is all that jobs of one call share; jobs name their shape by its
+-- place (from 1) and bring payload and, where any has one, dedupe key. Gives the ids in the order
+-- of the payloads; skipped is null when no job was, else says of each whether its id is that of
+-- the other job that holds its key.
+CREATE FUNCTION rota.enqueue_jobs(
+    queues       text[],
+    kinds        text[],
+    priorities   smallint[],
+    delays       float8[],
+    run_ats      timestamptz[],
+    max_attempts smallint[],
+    timeouts     real[],
+    traces       text[],
+    notes        text[],
+    tags         json[],
+    shapes       integer[],
+    payloads     json[],
+    dedupes      text[] DEFAULT NULL,
+    OUT ids      bigint[],
+    OUT skipped  boolean[]
+)
+LANGUAGE plpgsql
+AS $$
+#variable_conflict use_column
+DECLARE
+    now    timestamptz := rota.clock();
+    due_at timestamptz[];
+BEGIN
+    SELECT array_agg(coalesce(run_at, now + make_interval(secs => coalesce(delay, 0))) ORDER BY place)
+    INTO due_at
+    FROM unnest(delays, run_ats) WITH ORDINALITY AS given (delay, run_at, place);
+    IF dedupes IS NOT NULL THEN
+        SELECT array_agg(one.id ORDER BY place),
+               CASE WHEN bool_or(one.skipped) THEN array_agg(one.skipped ORDER BY place) END
+        INTO ids, skipped
+        FROM unnest(shapes, payloads, dedupes) WITH ORDINALITY AS given (shape, payload, dedupe, place),
+        LATERAL rota.enqueue(
+            kinds[shape], payload, queues[shape], priorities[shape], '0', due_at[shape], max_attempts[shape],
+            timeouts[shape], dedupe, notes[shape],
+            CASE WHEN tags[shape] IS NOT NULL THEN ARRAY(SELECT json_array_elements_text(tags[shape])) END,
+            traces[shape]
+        ) AS one;
+        RETURN;
+    END IF;
+
+    PERFORM rota.check_job(queue, kind, priority, attempts, timeout)
+    FROM (SELECT DISTINCT queue, kind, priority, attempts, timeout
+          FROM unnest(queues, kinds, priorities, max_attempts, timeouts)
+              AS given (queue, kind, priority, attempts, timeout)) AS shape;
+    WITH inserted AS (
+        INSERT INTO rota.job (created_at, scheduled_at, state, timeout, priority, max_attempts,
+                              queue, kind, payload, trace, note, tags)
+        SELECT now, due_at[shape],
+               CASE WHEN due_at[shape] > now THEN 'scheduled'::rota.job_state ELSE 'ready' END,
+               timeouts[shape], priorities[shape], max_attempts[shape],
+               queues[shape], kinds[shape], payload, traces[shape], notes[shape],
+               CASE WHEN tags[shape] IS NOT NULL THEN ARRAY(SELECT json_array_elements_text(tags[shape])) END
+        FROM unnest(shapes, payloads) AS given (shape, payload)
+        RETURNING id
+    )
+    SELECT array_agg(id ORDER BY id) INTO ids FROM inserted;
+    PERFORM pg_notify('rota.notice', notice)
+    FROM (SELECT DISTINCT rota.enqueue_notice(queue, min(at), now) AS notice
+          FROM unnest(queues, due_at) AS given (queue, at)
+          GROUP BY queue, at <= now) AS news
+    WHERE notice IS NOT NULL;
 END
 $$;
 

@@ -1,11 +1,20 @@
+-- name: enqueue_job
+--   $1 kind  $2 payload  $3 queue  $4 priority  $5 delay  $6 run_at  $7 max_attempts  $8 timeout
+--   $9 dedupe  $10 note  $11 tags  $12 trace
+SELECT id, skipped
+FROM rota.enqueue(
+    $1::text, $2::json, $3::text, $4::integer, make_interval(secs => $5::float8), $6::timestamptz, $7::integer,
+    $8::float8, $9::text, $10::text, $11::text[], $12::text
+);
+
 -- name: enqueue_jobs
--- Let jobs in by the one door; shapes are what jobs of this call share.
+-- Many at once; shapes are what jobs of this call share.
 --   $1 queues  $2 kinds  $3 priorities  $4 delays  $5 run_ats  $6 max_attempts  $7 timeouts
 --   $8 traces  $9 notes  $10 tags  $11 shapes  $12 payloads  $13 dedupes
 SELECT ids, skipped
 FROM rota.enqueue_jobs(
     $1::text[], $2::text[], $3::smallint[], $4::float8[], $5::timestamptz[], $6::smallint[], $7::real[],
-    $8::text[], $9::text[], $10::json[], $11::smallint[], $12::json[], $13::text[]
+    $8::text[], $9::text[], $10::json[], $11::integer[], $12::json[], $13::text[]
 );
 
 -- name: work_jobs
