@@ -40,6 +40,9 @@ current_run: ContextVar[QueuedRun | None] = ContextVar("rota_current_run", defau
 _CHATTY = ("asyncio", "urllib3")
 """Libraries whose debug lines are about themselves."""
 
+_TOLD_BY_US = ("asyncpg.pool",)
+"""Logs a traceback whenever a connection breaks, of which DatabaseLost tells in one line."""
+
 _LISTED = 10
 """Members of a list that a message names."""
 
@@ -64,6 +67,8 @@ def setup_logging(settings: LogSettings, stream: TextIO | None = None) -> None:
     root.setLevel(level)
     for name in _CHATTY:
         logging.getLogger(name).setLevel(max(level, logging.INFO))
+    for name in _TOLD_BY_US:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 class RotaHandler(logging.StreamHandler[TextIO]):

@@ -42,6 +42,8 @@ def translate(error: BaseException, address: str) -> StorageError | None:
         return DatabaseRefused(
             f"{address} wants a password; put it into the URL, PGPASSWORD or a password file."
         )
+    if isinstance(error, asyncpg.exceptions.ClientConfigurationError):
+        return DatabaseRefused(f"{address} cannot be used with this DSN: {error}.")
     if isinstance(error, (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)):
         reason = str(error).split("\n")[0].rstrip(".") or "no answer in time"
         return DatabaseUnavailable(f"{address} cannot be reached: {reason}.")

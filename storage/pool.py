@@ -45,7 +45,7 @@ class Kept:
 
     async def get(self) -> Connection:
         """The connection; one user at a time."""
-        if self._connection is None or self._connection.is_closed():
+        if self._connection is None or _gone(self._connection):
             await self.give_back()
             self._connection = await self._database.acquire()
             self._timer = asyncio.get_running_loop().call_later(_KEEP, self._look)
@@ -195,6 +195,14 @@ def address(url: str) -> str:
         or "the default database"
     )
     return f'Postgres at {hosts}, database "{database}",'
+
+
+def _gone(connection: asyncpg.pool.PoolConnectionProxy) -> bool:
+    """Whether it was closed; the pool takes a connection that broke out of its proxy."""
+    try:
+        return connection.is_closed()
+    except asyncpg.InterfaceError:
+        return True
 
 
 async def _nothing(connection: asyncpg.Connection) -> None:
