@@ -20,7 +20,7 @@ EMBEDDED = "embedded"
 """The database URL that asks for the embedded Postgres."""
 
 _PLAIN = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,128}")
-_STRICT = ConfigDict(extra="forbid")
+_STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)

@@ -5,13 +5,14 @@ Touches nothing until opened: no connection, no environment, no file.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType, TracebackType
 from typing import Any, Self, Unpack
 
-from rota.clock import SystemClock
+from rota.clock import Clock, SystemClock
 from rota.errors import AppClosed, BadOption, HandlerConflict, JobNotFound
 from rota.settings import EMBEDDED, DatabaseSettings, Settings, check_name
 from rota.telemetry import Telemetry
@@ -64,6 +65,8 @@ class App:
         router: Router | None = None,
         password: Password | None = None,
     ) -> None:
+        if isinstance(queues, str):
+            raise BadOption(f"queues is the text {queues!r}; give a list of names.")
         self._settings = settings
         self._database_url = database_url
         self._queues = tuple(queues)
@@ -73,12 +76,13 @@ class App:
         self._declared: dict[str, QueueDefaults] = {}
         self._opened: Opened | None = None
         self._opens = 0
-        self._bridge = Bridge()
-        self._bridged: Enqueuer | None = None
+        self._bridge = Bridge(self._close_bridged)
+        self._bridged: tuple[Database, Enqueuer] | None = None
+        self._bridging = asyncio.Lock()
         self._server: EmbeddedServer | None = None
         self.middleware: list[Middleware] = []
         self.hooks: list[Hook] = []
-        self.clock = SystemClock()
+        self.clock: Clock = SystemClock()
 
     @cached_property
     def settings(self) -> Settings:
@@ -141,7 +145,7 @@ class App:
             handler: Handler[Any] = Handler(
                 self,
                 function,
-                kind=kind or function.__name__,
+                kind=kind if kind is not None else str(getattr(function, "__name__", function)),
                 timeout=timeout,
                 retry=retry,
                 fatal=fatal,
@@ -198,9 +202,11 @@ class App:
 
     async def close(self) -> None:
         """Give the connections back, and stop the embedded server if this app started it."""
+        if self._opened is None:
+            return
         self._opens -= 1
-        if self._opened is not None and self._opens <= 0:
-            opened, self._opened, self._opens = self._opened, None, 0
+        if not self._opens:
+            opened, self._opened = self._opened, None
             await opened.results.close()
             await opened.enqueuer.close()
             await opened.database.close()
@@ -267,7 +273,7 @@ class App:
             elif len(requests) <= MOST_AT_ONCE:
                 rows = await opened.enqueuer.put(requests)
             else:
-                rows = await self._enqueue_parts(opened, requests)
+                rows = opened.enqueuer.told(await self._enqueue_parts(opened, requests))
             if len(rows) == 1:
                 span.created(rows[0][0])
         return [Skipped(self, id) if skipped else Inserted(self, id) for id, skipped in rows]
@@ -288,15 +294,11 @@ class App:
     def enqueue_sync(self, request: Request) -> Job:
         """Enqueue from code without an event loop; the app need not be open."""
         database = self.connect_to(pool_size=1) if self._bridged is None else None
-
-        async def enqueue() -> Enqueued:
-            if self._bridged is None and database is not None:
-                await database.open()
-                self._bridged = Enqueuer(Jobs(database), Kept(database), self.telemetry.tell)
-            assert self._bridged is not None
-            return await self._bridged.put([request])
-
-        [(id, skipped)] = self._bridge.call(enqueue)
+        with self.telemetry.enqueue_span(request.shape.queue, request.shape.kind) as span:
+            if span.trace is not None:
+                request = request.traced(span.trace)
+            [(id, skipped)] = self._bridge.call(lambda: self._put_bridged(request, database))
+            span.created(id)
         return Skipped(self, id) if skipped else Inserted(self, id)
 
     async def result(self, job: int, *, timeout: float | None = None) -> Any:
@@ -317,6 +319,22 @@ class App:
             for start in range(0, len(requests), MOST_AT_ONCE):
                 rows += await opened.jobs.enqueue_jobs(requests[start : start + MOST_AT_ONCE], on=connection)
         return rows
+
+    async def _put_bridged(self, request: Request, database: Database | None) -> Enqueued:
+        """On the bridge's loop, with a connection that is opened by whoever comes first."""
+        async with self._bridging:
+            if self._bridged is None and database is not None:
+                await database.open()
+                self._bridged = database, Enqueuer(Jobs(database), Kept(database), self.telemetry.tell)
+        assert self._bridged is not None
+        return await self._bridged[1].put([request])
+
+    async def _close_bridged(self) -> None:
+        bridged, self._bridged = self._bridged, None
+        if bridged is not None:
+            database, enqueuer = bridged
+            await enqueuer.close()
+            await database.close()
 
     def _require(self) -> Opened:
         if self._opened is None:

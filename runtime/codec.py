@@ -50,7 +50,7 @@ class Codec:
             self.decode(text)
         except ValidationError as error:
             raise BadPayload(
-                f"The payload of {self._whose} cannot be read again from its JSON form: {first_problem(error)}."
+                f"The payload of {self._whose} cannot be read again from JSON: {first_problem(error)}."
             ) from None
         return text
 

@@ -98,10 +98,10 @@ class Enqueuer:
     async def _insert(self, requests: Sequence[Request]) -> Enqueued:
         for pause in _RETRY_AFTER:
             try:
-                return self._told(await self._send(requests))
+                return self.told(await self._send(requests))
             except Conflict:
                 await asyncio.sleep(pause)
-        return self._told(await self._send(requests))
+        return self.told(await self._send(requests))
 
     async def _send(self, requests: Sequence[Request]) -> Enqueued:
         try:
@@ -110,7 +110,8 @@ class Enqueuer:
             await self._kept.give_back()
             raise
 
-    def _told(self, rows: Enqueued) -> Enqueued:
+    def told(self, rows: Enqueued) -> Enqueued:
+        """Tell that these came in."""
         skipped = sum(1 for _, was_skipped in rows if was_skipped)
         self._tell(JobsEnqueued(len(rows) - skipped, skipped))
         return rows

@@ -60,6 +60,8 @@ class Handler(Generic[P]):
         process: bool,
         defaults: Options,
     ) -> None:
+        if isinstance(function, type) or not hasattr(function, "__qualname__"):
+            raise BadInput(f"{function!r} cannot be a handler; give a function.")
         self.app = app
         self.function = function
         self.kind = check_name("kind", kind)

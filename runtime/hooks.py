@@ -19,9 +19,6 @@ _STATES = {
     "done": JobState.DONE,
     "dead": JobState.DEAD,
     "cancelled": JobState.CANCELLED,
-    "retry": JobState.SCHEDULED,
-    "release": JobState.READY,
-    "throttle": JobState.SCHEDULED,
 }
 
 
@@ -72,7 +69,7 @@ class Hooks(Service):
                     run.attempt,
                     run.claim,
                     JobState.RUNNING,
-                    _STATES[run.outcome],
+                    _after(run),
                     run.reason,
                 )
                 for run in runs
@@ -89,10 +86,25 @@ class Hooks(Service):
             for hook in self._hooks:
                 try:
                     await hook(change)
-                except Exception as error:
+                except (Exception, asyncio.CancelledError) as error:
+                    if _is_cancelled(error):
+                        raise
                     self._tell(HookFailed(getattr(hook, "__qualname__", repr(hook)), repr(error)))
         self._any.clear()
 
     def _put(self, changes: Any) -> None:
         self._waiting.extend(changes)
         self._any.set()
+
+
+def _after(run: Context) -> JobState:
+    """What rota.finalize_jobs made of the job."""
+    if run.verdict is None or run.verdict.outcome in _STATES:
+        return _STATES[run.outcome]
+    return JobState.SCHEDULED if run.verdict.delay > 0 else JobState.READY
+
+
+def _is_cancelled(error: BaseException) -> bool:
+    """Whether we are being cancelled, and not only the hook, by itself."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rota.errors import DatabaseUnavailable
+from rota.errors import DatabaseRefused, DatabaseUnavailable
 from rota.events import ListenProbed, Tell
 
 from ..storage.notices import Notices, Receive
@@ -27,9 +27,10 @@ class Listener(Service):
     async def step(self) -> None:
         try:
             await self._notices.listen(self._listening)
-        except DatabaseUnavailable:
+        except (DatabaseUnavailable, DatabaseRefused) as error:
             self._changed(False)
-            raise
+            # Nothing depends on notices: a wrong direct URL is told and tried again, no reason to end.
+            raise DatabaseUnavailable(str(error)) from error
 
     def _listening(self, works: bool) -> None:
         self._patience.over()

@@ -12,11 +12,10 @@ import ctypes
 import importlib
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 from typing import Any
-
-from pebble import ProcessExpired, ProcessPool
 
 from .handlers import Handler
 from .outcome import Failed
@@ -38,8 +37,10 @@ class Processes:
         future = self._started().schedule(
             run_in_child, args=[function.__module__, function.__qualname__, arguments]
         )
+        from pebble import ProcessExpired  # noqa: PLC0415
+
         try:
-            return await asyncio.wrap_future(future)
+            return pickle.loads(await asyncio.wrap_future(future))
         except ProcessExpired as error:
             raise Failed(f"the child process died with exit code {error.exitcode}") from None
 
@@ -52,6 +53,9 @@ class Processes:
 
     def _started(self) -> Any:
         if self._pool is None:
+            # Imported here: whoever has no such handlers does not wait for it.
+            from pebble import ProcessPool  # noqa: PLC0415
+
             # Not fork: the pod has threads and connections that a child must not share.
             self._pool = ProcessPool(
                 max_workers=self._children,
@@ -62,13 +66,31 @@ class Processes:
         return self._pool
 
 
-def run_in_child(module: str, name: str, arguments: tuple[Any, ...]) -> Any:
-    """In the child: find the function behind its Handler and call it."""
+def run_in_child(module: str, name: str, arguments: tuple[Any, ...]) -> bytes:
+    """In the child: find the function behind its Handler, call it, and pickle what it gives."""
     found: Any = importlib.import_module(module)
     for part in name.split("."):
         found = getattr(found, part)
     function = found.function if isinstance(found, Handler) else found
-    return function(*arguments)
+    try:
+        return pickle.dumps(function(*arguments))
+    except Exception as error:
+        # One that the pod could not unpickle would break the pool, and with it every job after.
+        if _crosses_over(error):
+            raise
+        raise ChildError(f"{type(error).__qualname__}: {error}") from error
+
+
+class ChildError(Exception):
+    """What went wrong in a child, where the error itself cannot cross over."""
+
+
+def _crosses_over(error: Exception) -> bool:
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return False
+    return True
 
 
 def _die_with_parent(parent: int) -> None:

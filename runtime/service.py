@@ -43,16 +43,18 @@ class Patience:
         self._doing = doing
         self._tell = tell
         self._delay = 0.0
+        self._lost = False
 
     async def wait(self, error: Exception) -> None:
-        first = self._delay == 0.0
         self._delay = min(max(self._delay * 2, _FIRST), _LONGEST)
         delay = self._delay * random.uniform(0.75, 1.25)
-        if first and isinstance(error, DatabaseUnavailable):
+        if not self._lost and isinstance(error, DatabaseUnavailable):
+            self._lost = True
             self._tell(DatabaseLost(self._doing, str(error), delay))
         await asyncio.sleep(delay)
 
     def over(self) -> None:
-        if self._delay:
-            self._delay = 0.0
+        self._delay = 0.0
+        if self._lost:
+            self._lost = False
             self._tell(DatabaseFound(self._doing))

@@ -10,7 +10,7 @@ import orjson
 
 from rota.words import BatchNo, Incarnation, JobState, PodId
 
-from .pool import Connection, Database, Record
+from .pool import Connection, Database, Record, check_connection
 from .rows import Ending, Hint, JobCount, JobRow, Request, Shape
 
 Enqueued = list[tuple[int, bool]]
@@ -24,7 +24,11 @@ class Jobs:
         self._database = database
 
     async def enqueue_jobs(self, requests: Sequence[Request], *, on: Connection | None = None) -> Enqueued:
-        """Let jobs in, all or none."""
+        """Let jobs in, all or none; with `on`, in the transaction of that connection."""
+        if on is not None:
+            check_connection(on)
+        if not requests:
+            return []
         if len(requests) == 1:
             return [await self._enqueue_job(requests[0], on)]
         places: dict[Shape, int] = {}
@@ -44,8 +48,7 @@ class Jobs:
 
     async def _enqueue_job(self, request: Request, on: Connection | None) -> tuple[int, bool]:
         shape = request.shape
-        row = await self._database.fetchrow(
-            "enqueue_job",
+        arguments = (
             shape.kind,
             request.payload,
             shape.queue,
@@ -54,12 +57,13 @@ class Jobs:
             shape.run_at,
             shape.max_attempts,
             shape.timeout,
-            request.dedupe,
             shape.note,
             shape.tags or None,
             shape.trace,
-            on=on,
         )
+        if request.dedupe is None:
+            return await self._database.fetchval("insert_job", *arguments, on=on), False
+        row = await self._database.fetchrow("enqueue_job", *arguments, request.dedupe, on=on)
         assert row is not None
         return row["id"], row["skipped"]
 

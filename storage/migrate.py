@@ -22,10 +22,15 @@ from .queries import in_schema
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
 _SERVES = re.compile(r"^-- serves: (\d+)$", re.MULTILINE)
-_RACED = (asyncpg.UniqueViolationError, asyncpg.DuplicateSchemaError, asyncpg.DuplicateTableError)
+_RACED = (
+    asyncpg.UniqueViolationError,
+    asyncpg.DuplicateSchemaError,
+    asyncpg.DuplicateTableError,
+    asyncpg.DuplicateObjectError,
+)
 _ATTEMPTS = 5
 _PATIENCE = 3600.0
-"""Seconds: a migration of a large table may outlast the command timeout."""
+"""Seconds: a migration of a large table may outlast the command timeout, and others wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +97,8 @@ async def _lay_ground(database: Database) -> None:
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             if not await database.fetchval("find_migration_table"):
-                await database.execute("create_schema")
+                if not await database.fetchval("find_schema", database.schema):
+                    await database.execute("create_schema")
                 await database.execute("create_migration_table")
             return
         except StorageError as error:
@@ -103,7 +109,7 @@ async def _lay_ground(database: Database) -> None:
 async def _apply(database: Database, migration: Migration) -> bool:
     """Apply one migration unless someone already has."""
     async with database.connection() as connection, connection.transaction():
-        await database.execute("lock_migrations", on=connection)
+        await connection.execute(database.queries["lock_migrations"], timeout=_PATIENCE)
         version, _ = await _read_version(database, on=connection)
         if version >= migration.version:
             return False

@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import asyncpg
 
-from rota.errors import AppClosed, BadSettings, DatabaseRefused
+from rota.errors import AppClosed, BadInput, BadSettings, DatabaseRefused
 from rota.settings import DatabaseSettings
 
 from .failures import translated
@@ -195,6 +195,15 @@ def address(url: str) -> str:
         or "the default database"
     )
     return f'Postgres at {hosts}, database "{database}",'
+
+
+def check_connection(connection: object) -> None:
+    """BadInput unless it is one of asyncpg's."""
+    if not isinstance(connection, (asyncpg.Connection, asyncpg.pool.PoolConnectionProxy)):
+        raise BadInput(
+            f"A {type(connection).__module__}.{type(connection).__qualname__} was given as connection; give one of "
+            "asyncpg's, or call the SQL function rota.enqueue on yours."
+        )
 
 
 def _gone(connection: asyncpg.pool.PoolConnectionProxy) -> bool:

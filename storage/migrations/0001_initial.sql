@@ -30,9 +30,13 @@ CREATE TABLE rota.queue (
     CONSTRAINT max_workers_is_not_negative CHECK (max_workers >= 0)
 ) WITH (fillfactor = 50);
 
+-- Numbers the boots of all pods: an id that comes back after its row has gone must not be taken
+-- for its earlier self, whose statements may still be under way.
+CREATE SEQUENCE rota.incarnation AS integer;
+
 CREATE TABLE rota.pod (
     id            uuid NOT NULL,
-    incarnation   integer NOT NULL DEFAULT 1,
+    incarnation   integer NOT NULL DEFAULT nextval('rota.incarnation'),
     least_batch   bigint NOT NULL DEFAULT 0,
     state         rota.pod_state NOT NULL DEFAULT 'up',
     expires_at    timestamptz NOT NULL,
@@ -79,6 +83,7 @@ CREATE TABLE rota.job (
     progress     json,
     errors       jsonb,
     CONSTRAINT job_id_is_unique PRIMARY KEY (id),
+    CONSTRAINT due_time_is_finite CHECK (isfinite(scheduled_at)),
     CONSTRAINT job_here_has_not_ended CHECK (state IN ('scheduled', 'ready', 'running')),
     CONSTRAINT running_job_has_a_pod CHECK ((state = 'running') = (pod IS NOT NULL))
 ) WITH (
@@ -144,8 +149,21 @@ BEGIN
         RAISE EXCEPTION 'A kind name must have 1 to 128 characters, no control characters and no space at its ends.'
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    IF (priority BETWEEN -32000 AND 32000 AND max_attempts BETWEEN 1 AND 32000) IS NOT true OR timeout <= 0 THEN
+    IF (priority BETWEEN -32000 AND 32000 AND max_attempts BETWEEN 1 AND 32000) IS NOT true
+       OR (timeout > 0 AND timeout < 'infinity') IS false THEN
         RAISE EXCEPTION 'A job needs a priority from -32000 to 32000, 1 to 32000 attempts and a timeout above 0.'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    RETURN true;
+END
+$$;
+
+CREATE FUNCTION rota.check_due(delay float8, due_at timestamptz) RETURNS boolean
+LANGUAGE plpgsql IMMUTABLE
+AS $$
+BEGIN
+    IF (delay >= 0 AND isfinite(due_at)) IS NOT true THEN
+        RAISE EXCEPTION 'A job needs a delay of 0 or more, or a finite time to run at.'
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     RETURN true;
@@ -154,8 +172,9 @@ $$;
 
 -- The notice that a job came in, if it is news: a ready one for whoever works the queue, a
 -- scheduled one for whoever makes due jobs ready and looks at least once a minute anyway.
+-- STABLE, as its parts are: declared stricter it would not be inlined, and cost more than the insert.
 CREATE FUNCTION rota.enqueue_notice(queue text, due_at timestamptz, now timestamptz) RETURNS text
-LANGUAGE sql IMMUTABLE
+LANGUAGE sql STABLE
 AS $$
     SELECT CASE
         WHEN due_at <= now THEN 'ready:' || queue
@@ -187,9 +206,14 @@ AS $$
 DECLARE
     now    timestamptz := rota.clock();
     due_at timestamptz := coalesce(run_at, now + delay);
-    sound  boolean := rota.check_job(queue, kind, priority, max_attempts, timeout);
+    sound  boolean := rota.check_job(queue, kind, priority, max_attempts, timeout)
+                      AND rota.check_due(extract(epoch FROM delay), due_at);
     notice text;
 BEGIN
+    IF length(dedupe) NOT BETWEEN 1 AND 512 THEN
+        RAISE EXCEPTION 'A dedupe key must have 1 to 512 characters.'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
     -- jsonb refuses what no handler could read: NUL characters and lone surrogates.
     IF payload::jsonb IS NULL THEN
         RAISE EXCEPTION 'A job needs a payload; give the JSON value null for none.'
@@ -271,6 +295,7 @@ BEGIN
     FROM (SELECT DISTINCT queue, kind, priority, attempts, timeout
           FROM unnest(queues, kinds, priorities, max_attempts, timeouts)
               AS given (queue, kind, priority, attempts, timeout)) AS shape;
+    PERFORM rota.check_due(coalesce(delay, 0), due) FROM unnest(delays, due_at) AS given (delay, due);
     WITH inserted AS (
         INSERT INTO rota.job (created_at, scheduled_at, state, timeout, priority, max_attempts,
                               queue, kind, payload, trace, note, tags)
@@ -294,6 +319,7 @@ $$;
 -- Make due jobs ready. Gives how many, and the seconds until the next one is due.
 CREATE FUNCTION rota.ready_due_jobs(most integer, OUT moved bigint, OUT next_in float8)
 LANGUAGE plpgsql
+SET enable_seqscan = off
 AS $$
 BEGIN
     WITH due AS (
@@ -353,6 +379,7 @@ CREATE FUNCTION rota.claim_spells(
 RETURNS TABLE (kind text, from_rank integer, from_id bigint, to_rank integer, jobs integer)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
 AS $$
 #variable_conflict use_column
 BEGIN
@@ -417,6 +444,7 @@ RETURNS TABLE (
 )
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -490,7 +518,7 @@ $$;
 
 -- The error history of a job keeps the last 32.
 CREATE FUNCTION rota.with_error(errors jsonb, attempt integer, error jsonb, at timestamptz) RETURNS jsonb
-LANGUAGE sql IMMUTABLE
+LANGUAGE sql STABLE
 AS $$
     SELECT CASE
         WHEN error IS NULL THEN errors
@@ -560,8 +588,7 @@ BEGIN
         RETURN '{}';
     END IF;
     RETURN ARRAY(
-        SELECT id FROM unnest(done) AS run (id)
-        WHERE NOT EXISTS (SELECT FROM rota.history WHERE history.id = run.id AND ended_at = now)
+        (SELECT unnest(done) EXCEPT SELECT id FROM rota.history WHERE id = ANY (done) AND ended_at = now)
         UNION ALL
         SELECT (run ->> 'id')::bigint FROM jsonb_array_elements(others) AS run
         WHERE (run ->> 'id')::bigint <> ALL (settled)
@@ -600,9 +627,13 @@ SET enable_seqscan = off
 AS $$
 #variable_conflict use_column
 DECLARE
-    now   timestamptz := rota.clock();
-    ended bigint[];
-    back  bigint[];
+    now      timestamptz := rota.clock();
+    -- Beside the join, so that a plan made while the table was small cannot read all of it.
+    ids      bigint[] := ARRAY(SELECT (run ->> 'id')::bigint FROM jsonb_array_elements(others) AS run);
+    ended    bigint[];
+    back     bigint[];
+    woken    text[];
+    next_due timestamptz;
 BEGIN
     WITH run AS (
         SELECT id, claim, outcome, error, result
@@ -610,7 +641,8 @@ BEGIN
     ), gone AS (
         DELETE FROM rota.job
         USING run
-        WHERE job.id = run.id
+        WHERE job.id = ANY (ids)
+          AND job.id = run.id
           AND job.claim = run.claim
           AND pod = this_pod
           AND incarnation = this_incarnation
@@ -636,27 +668,28 @@ BEGIN
             batch = NULL,
             claimed_at = NULL
         FROM run
-        WHERE job.id = run.id
+        WHERE job.id = ANY (ids)
+          AND job.id = run.id
           AND job.claim = run.claim
           AND pod = this_pod
           AND incarnation = this_incarnation
           AND run.outcome IN ('retry', 'release', 'throttle')
-        RETURNING job.id, queue, outcome, delay
+        RETURNING job.id, queue, outcome, delay, state, scheduled_at
     ), cooled AS (
         UPDATE rota.queue
         SET cool_until = greatest(cool_until, now + make_interval(secs => hot.delay))
         FROM (SELECT queue, max(delay) AS delay FROM returned WHERE outcome = 'throttle' GROUP BY queue) AS hot
         WHERE name = hot.queue
     )
-    SELECT array_agg(id) INTO back FROM returned;
+    SELECT array_agg(id),
+           array_agg(DISTINCT queue) FILTER (WHERE state = 'ready'),
+           min(scheduled_at) FILTER (WHERE state = 'scheduled')
+    INTO back, woken, next_due
+    FROM returned;
 
-    IF back IS NOT NULL THEN
-        PERFORM rota.notice('ready', queue)
-        FROM (SELECT DISTINCT queue FROM rota.job WHERE id = ANY (back) AND state = 'ready') AS woken;
-        PERFORM rota.notice('due', round(extract(epoch FROM min(scheduled_at) - now)::numeric, 3)::text)
-        FROM rota.job
-        WHERE id = ANY (back) AND state = 'scheduled'
-        HAVING min(scheduled_at) < now + interval '60 seconds';
+    PERFORM rota.notice('ready', queue) FROM unnest(woken) AS ready (queue);
+    IF next_due < now + interval '60 seconds' THEN
+        PERFORM rota.notice('due', round(extract(epoch FROM next_due - now)::numeric, 3)::text);
     END IF;
     RETURN coalesce(ended, '{}') || coalesce(back, '{}');
 END
@@ -711,22 +744,31 @@ $$;
 -- Gives cancelled, requested, ended (it had already) or missing.
 CREATE FUNCTION rota.cancel_job(this_job bigint, reason text DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql
+SET enable_seqscan = off
 AS $$
 #variable_conflict use_column
 DECLARE
-    found rota.job;
+    job   rota.job;
+    ended boolean;
 BEGIN
-    SELECT * INTO found FROM rota.job WHERE id = this_job FOR UPDATE;
-    IF found.id IS NULL THEN
-        RETURN CASE WHEN EXISTS (SELECT FROM rota.history WHERE id = this_job) THEN 'ended' ELSE 'missing' END;
-    END IF;
-    IF found.state = 'running' THEN
+    LOOP
+        SELECT * INTO job FROM rota.job WHERE id = this_job FOR UPDATE;
+        EXIT WHEN FOUND;
+        -- It may have moved while we looked; one snapshot of both places knows.
+        SELECT ended_at IS NOT NULL INTO ended FROM rota.any_job WHERE id = this_job;
+        IF NOT FOUND THEN
+            RETURN 'missing';
+        ELSIF ended THEN
+            RETURN 'ended';
+        END IF;
+    END LOOP;
+    IF job.state = 'running' THEN
         UPDATE rota.job SET cancelling = true WHERE id = this_job AND NOT cancelling;
-        PERFORM rota.notice('cancel', found.pod::text || ':' || this_job);
+        PERFORM rota.notice('cancel', job.pod::text || ':' || this_job);
         RETURN 'requested';
     END IF;
     DELETE FROM rota.job WHERE id = this_job;
-    PERFORM rota.keep_ended(found, 'cancelled', rota.clock(),
+    PERFORM rota.keep_ended(job, 'cancelled', rota.clock(),
                             jsonb_build_object('type', 'Cancelled', 'message', coalesce(reason, 'cancelled')));
     RETURN 'cancelled';
 END
@@ -736,39 +778,45 @@ $$;
 -- Gives ready, running (nothing to do), missing, or skipped with the job that holds its key.
 CREATE FUNCTION rota.retry_job(this_job bigint, OUT outcome text, OUT other bigint)
 LANGUAGE plpgsql
+SET enable_seqscan = off
 AS $$
 #variable_conflict use_column
 DECLARE
-    found rota.history;
+    ended rota.history;
 BEGIN
-    UPDATE rota.job
-    SET state = 'ready', scheduled_at = rota.clock()
-    WHERE id = this_job AND state = 'scheduled';
-    SELECT CASE WHEN state = 'running' THEN 'running' ELSE 'ready' END
-    INTO outcome
-    FROM rota.job
-    WHERE id = this_job;
-    IF outcome IS NULL THEN
-        DELETE FROM rota.history WHERE id = this_job RETURNING * INTO found;
-        IF found.id IS NULL THEN
+    LOOP
+        DELETE FROM rota.history WHERE id = this_job RETURNING * INTO ended;
+        IF FOUND THEN
+            INSERT INTO rota.job (id, created_at, scheduled_at, claim, state, timeout, priority, attempt, max_attempts,
+                                  queue, kind, payload, dedupe, trace, note, tags, errors)
+            OVERRIDING SYSTEM VALUE
+            VALUES (ended.id, ended.created_at, rota.clock(), ended.claim, 'ready', ended.timeout, ended.priority, 0,
+                    ended.max_attempts, ended.queue, ended.kind, ended.payload, ended.dedupe, ended.trace, ended.note,
+                    ended.tags, ended.errors)
+            ON CONFLICT DO NOTHING;
+            IF NOT FOUND THEN
+                INSERT INTO rota.history SELECT ended.*;
+                SELECT id INTO other FROM rota.job WHERE queue = ended.queue AND dedupe = ended.dedupe;
+                -- Without another, the key was freed meanwhile.
+                CONTINUE WHEN NOT FOUND;
+                outcome := 'skipped';
+                RETURN;
+            END IF;
+        END IF;
+        UPDATE rota.job
+        SET state = 'ready', scheduled_at = rota.clock()
+        WHERE id = this_job AND state = 'scheduled';
+        SELECT CASE WHEN state = 'running' THEN 'running' ELSE 'ready' END
+        INTO outcome
+        FROM rota.job
+        WHERE id = this_job;
+        EXIT WHEN FOUND;
+        -- It may have moved while we looked; one snapshot of both places knows.
+        IF NOT EXISTS (SELECT FROM rota.any_job WHERE id = this_job) THEN
             outcome := 'missing';
             RETURN;
         END IF;
-        INSERT INTO rota.job (id, created_at, scheduled_at, claim, state, timeout, priority, attempt, max_attempts,
-                              queue, kind, payload, dedupe, trace, note, tags, errors)
-        OVERRIDING SYSTEM VALUE
-        VALUES (found.id, found.created_at, rota.clock(), found.claim, 'ready', found.timeout, found.priority, 0,
-                found.max_attempts, found.queue, found.kind, found.payload, found.dedupe, found.trace, found.note,
-                found.tags, found.errors)
-        ON CONFLICT DO NOTHING;
-        IF NOT FOUND THEN
-            INSERT INTO rota.history SELECT found.*;
-            SELECT id INTO other FROM rota.job WHERE queue = found.queue AND dedupe = found.dedupe;
-            outcome := 'skipped';
-            RETURN;
-        END IF;
-        outcome := 'ready';
-    END IF;
+    END LOOP;
     IF outcome = 'ready' THEN
         PERFORM rota.notice('ready', queue) FROM rota.job WHERE id = this_job;
     END IF;
@@ -783,6 +831,7 @@ $$;
 CREATE FUNCTION rota.rescue_jobs(most integer, most_rescues integer, given_back uuid[] DEFAULT '{}')
 RETURNS TABLE (id bigint, state rota.job_state)
 LANGUAGE plpgsql
+SET enable_seqscan = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -797,6 +846,14 @@ BEGIN
         ORDER BY job.id
         LIMIT most
         FOR UPDATE SKIP LOCKED
+    );
+    -- Lock first, then look at the pods again: the first look may have been too early to see the
+    -- pod that has claimed a job since another rescued it.
+    lost := ARRAY(
+        SELECT job.id
+        FROM rota.job
+        WHERE job.id = ANY (lost)
+          AND NOT EXISTS (SELECT FROM rota.pod WHERE pod.id = job.pod AND pod.incarnation = job.incarnation)
     );
     IF cardinality(lost) = 0 THEN
         RETURN;
@@ -856,15 +913,20 @@ LANGUAGE plpgsql
 AS $$
 #variable_conflict use_column
 DECLARE
-    booted integer;
+    booted  integer;
+    drained uuid[] := '{}';
 BEGIN
     -- An upsert locks the row as UPDATE does, which lets claims pass; the retired boot's must not.
-    PERFORM FROM rota.pod WHERE id = this_pod FOR UPDATE;
+    SELECT CASE WHEN state = 'draining' THEN ARRAY[id] ELSE '{}' END
+    INTO drained
+    FROM rota.pod
+    WHERE id = this_pod
+    FOR UPDATE;
     INSERT INTO rota.pod AS earlier (id, name, queues, kinds, capacity, zone, version, registered_at, expires_at)
     VALUES (this_pod, this_name, this_queues, this_kinds, this_capacity, this_zone, this_version,
             rota.clock(), rota.clock() + make_interval(secs => ttl))
     ON CONFLICT (id) DO UPDATE
-    SET incarnation = earlier.incarnation + 1,
+    SET incarnation = excluded.incarnation,
         least_batch = 0,
         state = 'up',
         name = excluded.name,
@@ -876,9 +938,7 @@ BEGIN
         registered_at = excluded.registered_at,
         expires_at = excluded.expires_at
     RETURNING incarnation INTO booted;
-    IF booted > 1 THEN
-        PERFORM rota.rescue_jobs(1000, most_rescues);
-    END IF;
+    PERFORM rota.rescue_jobs(1000, most_rescues, coalesce(drained, '{}'));
     RETURN booted;
 END
 $$;
@@ -888,6 +948,7 @@ $$;
 CREATE FUNCTION rota.beat(this_pod uuid, this_incarnation integer, ttl float8)
 RETURNS TABLE (state rota.pod_state, cancels bigint[], ready text[], queues jsonb)
 LANGUAGE plpgsql
+SET enable_seqscan = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -937,6 +998,7 @@ $$;
 -- Leave for good, unless jobs still run here: then the row must expire, and they are rescued.
 CREATE FUNCTION rota.leave_pod(this_pod uuid, this_incarnation integer) RETURNS boolean
 LANGUAGE plpgsql
+SET enable_seqscan = off
 AS $$
 #variable_conflict use_column
 BEGIN
@@ -956,6 +1018,7 @@ AS $$
 #variable_conflict use_column
 DECLARE
     drained uuid[];
+    moved   bigint;
 BEGIN
     WITH late AS (
         SELECT id FROM rota.pod WHERE expires_at <= rota.clock() ORDER BY id FOR UPDATE SKIP LOCKED
@@ -965,7 +1028,13 @@ BEGIN
     SELECT coalesce(array_agg(id), '{}'), coalesce(array_agg(id) FILTER (WHERE state = 'draining'), '{}')
     INTO expired, drained
     FROM gone;
-    SELECT count(*) INTO rescued FROM rota.rescue_jobs(1000, most_rescues, drained);
+    rescued := 0;
+    LOOP
+        SELECT count(*) INTO moved FROM rota.rescue_jobs(1000, most_rescues, drained);
+        rescued := rescued + moved;
+        -- Only now is it known who was draining: what is left for the next sweep loses its attempt.
+        EXIT WHEN moved < 1000 OR drained = '{}';
+    END LOOP;
 END
 $$;
 
@@ -976,6 +1045,7 @@ $$;
 CREATE FUNCTION rota.settle_batches(this_pod uuid, this_incarnation integer, next_batch bigint, known bigint[])
 RETURNS bigint
 LANGUAGE plpgsql
+SET enable_seqscan = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -1028,3 +1098,41 @@ SELECT id, created_at, scheduled_at, claimed_at, ended_at, claim, incarnation, s
        timeout, priority, attempt, max_attempts, rescues, false, pod, queue, kind, payload, dedupe, trace,
        note, tags, progress, errors, result
 FROM rota.history;
+
+CREATE FUNCTION rota.read_job(this_job bigint) RETURNS SETOF rota.any_job
+LANGUAGE sql STABLE
+SET enable_seqscan = off
+AS $$
+    SELECT any_job.*
+    FROM rota.any_job
+    WHERE id = this_job
+$$;
+
+-- Ask that the end of a job be told; only awaited jobs notify.
+CREATE FUNCTION rota.await_job(this_job bigint) RETURNS void
+LANGUAGE sql
+SET enable_seqscan = off
+AS $$
+    UPDATE rota.job
+    SET awaited = true
+    WHERE id = this_job
+      AND NOT awaited
+$$;
+
+-- Progress of runs that are still this pod's.
+CREATE FUNCTION rota.write_progress(
+    this_pod uuid, this_incarnation integer, jobs bigint[], claims integer[], progresses json[]
+)
+RETURNS void
+LANGUAGE sql
+SET enable_seqscan = off
+AS $$
+    UPDATE rota.job
+    SET progress = told.progress
+    FROM unnest(jobs, claims, progresses) AS told (id, claim, progress)
+    WHERE job.id = ANY (jobs)
+      AND job.id = told.id
+      AND job.claim = told.claim
+      AND job.pod = this_pod
+      AND job.incarnation = this_incarnation
+$$;

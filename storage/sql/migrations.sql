@@ -1,3 +1,12 @@
+-- name: find_schema
+-- A DBA may have made it; CREATE SCHEMA IF NOT EXISTS would still ask for rights on the database.
+--   $1 schema
+SELECT EXISTS (
+    SELECT
+    FROM pg_catalog.pg_namespace
+    WHERE nspname = $1::text
+);
+
 -- name: create_schema
 CREATE SCHEMA IF NOT EXISTS rota;
 
