@@ -5,7 +5,6 @@ Touches nothing until opened: no connection, no environment, no file.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,7 +24,6 @@ from ..storage.pool import Database, Kept, Password
 from ..storage.queues import Queues
 from ..storage.rows import JobRow, Request, Shape
 from .backoff import Retry
-from .bridge import Bridge
 from .enqueuer import MOST_AT_ONCE, Enqueuer
 from .handlers import Function, Handler, Options, raw_request
 from .hooks import Hook
@@ -33,6 +31,7 @@ from .job import Inserted, Job, Skipped
 from .middleware import Middleware
 from .results import Results
 from .routing import Router, to_queue
+from .sync_door import SyncDoor
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +75,6 @@ class App:
         self._declared: dict[str, QueueDefaults] = {}
         self._opened: Opened | None = None
         self._opens = 0
-        self._bridge = Bridge(self._close_bridged)
-        self._bridged: tuple[Database, Enqueuer] | None = None
-        self._bridging = asyncio.Lock()
         self._server: EmbeddedServer | None = None
         self.middleware: list[Middleware] = []
         self.hooks: list[Hook] = []
@@ -98,6 +94,10 @@ class App:
     def telemetry(self) -> Telemetry:
         """Made at first use, when whoever sets up OpenTelemetry's SDK has done so."""
         return Telemetry(self.clock)
+
+    @cached_property
+    def _sync_door(self) -> SyncDoor:
+        return SyncDoor(lambda: self.connect_to(pool_size=1), self.telemetry.tell)
 
     @property
     def handlers(self) -> Mapping[str, Handler[Any]]:
@@ -293,11 +293,10 @@ class App:
 
     def enqueue_sync(self, request: Request) -> Job:
         """Enqueue from code without an event loop; the app need not be open."""
-        database = self.connect_to(pool_size=1) if self._bridged is None else None
         with self.telemetry.enqueue_span(request.shape.queue, request.shape.kind) as span:
             if span.trace is not None:
                 request = request.traced(span.trace)
-            [(id, skipped)] = self._bridge.call(lambda: self._put_bridged(request, database))
+            id, skipped = self._sync_door.put(request)
             span.created(id)
         return Skipped(self, id) if skipped else Inserted(self, id)
 
@@ -319,22 +318,6 @@ class App:
             for start in range(0, len(requests), MOST_AT_ONCE):
                 rows += await opened.jobs.enqueue_jobs(requests[start : start + MOST_AT_ONCE], on=connection)
         return rows
-
-    async def _put_bridged(self, request: Request, database: Database | None) -> Enqueued:
-        """On the bridge's loop, with a connection that is opened by whoever comes first."""
-        async with self._bridging:
-            if self._bridged is None and database is not None:
-                await database.open()
-                self._bridged = database, Enqueuer(Jobs(database), Kept(database), self.telemetry.tell)
-        assert self._bridged is not None
-        return await self._bridged[1].put([request])
-
-    async def _close_bridged(self) -> None:
-        bridged, self._bridged = self._bridged, None
-        if bridged is not None:
-            database, enqueuer = bridged
-            await enqueuer.close()
-            await database.close()
 
     def _require(self) -> Opened:
         if self._opened is None:

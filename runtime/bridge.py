@@ -52,7 +52,9 @@ class Bridge:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=self._loop.run_forever, name="rota-bridge", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._loop.run_forever, name="rota-bridge", daemon=True
+                )
                 self._thread.start()
                 atexit.register(self.close)
             return self._loop

@@ -25,6 +25,7 @@ from .context import Context
 from .finalizer import finalize_split, grouped
 from .handlers import Handler
 from .hints import Hints
+from .outcome import RELEASED
 from .service import Patience
 from .shared import Shared
 from .worker import STOPPED_BY_CANCEL, Worker, stop
@@ -197,9 +198,13 @@ class Claimer:
             )
         return [(job,) + (None,) * 8 for job in lost]
 
+    def _welcome(self) -> bool:
+        """Whether jobs may start here; those of a claim that is answered too late are handed back."""
+        return not self._shared.draining and self.membership.trusted
+
     def _claimable(self) -> int:
         """How many jobs a claim sent now may ask for."""
-        if self._shared.draining or not self.membership.trusted:
+        if not self._welcome():
             return 0
         return max(0, min(self.target - self.in_use, self._shared.room()))
 
@@ -239,6 +244,7 @@ class Claimer:
 
     def _start(self, batch: BatchNo, rows: list[Any]) -> None:
         started = self.now()
+        welcome = self._welcome()
         create_task = self._loop.create_task
         for id, claim, attempt, max_attempts, priority, waited, kind, payload, extra in rows:
             if self._free_slots:
@@ -249,6 +255,10 @@ class Claimer:
                 self, batch, slot, started, id, claim, attempt, max_attempts, priority, waited, kind, extra
             )
             self._runs[id] = run
+            if not welcome:
+                run.verdict = RELEASED
+                self._finished(run)
+                continue
             # Held by the run and ended by `_finished`, whatever happens: a TaskGroup would add
             # nothing but a set of the same tasks.
             run._task = create_task(self._runners[kind](run, payload))

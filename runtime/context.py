@@ -28,6 +28,7 @@ class Context:
 
     __slots__ = (
         "_claimer",
+        "_entered",
         "_extra",
         "_stop",
         "_task",
@@ -64,6 +65,7 @@ class Context:
     ) -> None:
         self._claimer = claimer
         self._task: asyncio.Task[None] | None = None
+        self._entered = False
         self._stop: str | None = None
         self._extra = extra
         self.batch = batch

@@ -104,11 +104,8 @@ class Enqueuer:
         return self.told(await self._send(requests))
 
     async def _send(self, requests: Sequence[Request]) -> Enqueued:
-        try:
-            return await self._jobs.enqueue_jobs(requests, on=await self._kept.get())
-        except BaseException:
-            await self._kept.give_back()
-            raise
+        async with self._kept as connection:
+            return await self._jobs.enqueue_jobs(requests, on=connection)
 
     def told(self, rows: Enqueued) -> Enqueued:
         """Tell that these came in."""

@@ -65,7 +65,7 @@ class Handler(Generic[P]):
         self.app = app
         self.function = function
         self.kind = check_name("kind", kind)
-        self.timeout = timeout
+        self._timeout = timeout
         self.retry = retry
         self.fatal = fatal
         self.process = process
@@ -106,6 +106,11 @@ class Handler(Generic[P]):
     @property
     def queue(self) -> str:
         return self.shape.queue
+
+    @property
+    def timeout(self) -> float | None:
+        """Seconds a run may take, of the kind or else of the settings."""
+        return self.app.settings.job.timeout if self._timeout is None else self._timeout
 
     def __repr__(self) -> str:
         return f"<Handler {self.kind} of {self.name}>"

@@ -87,6 +87,9 @@ class Verdict:
         return self.error["message"] if self.error else None
 
 
+RELEASED = Verdict("release")
+
+
 def judge(raised: BaseException, policy: Policy, chance: float) -> Verdict:
     """What a run that did not simply return means for its job."""
     match raised:

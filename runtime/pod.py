@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
-from rota.errors import BadSettings, StorageError
+from rota.errors import BadInput, BadSettings, StorageError
 from rota.events import PodDraining, PodLeft
-from rota.settings import check_name
+from rota.settings import PodSettings, check_name
 
 from ..cluster.membership import Membership
 from ..storage.jobs import Jobs
@@ -70,6 +71,7 @@ class Pod:
         self._tell = app.telemetry.tell
         self._listening = False
         self._ended = 0
+        self._running = False
         self.started = asyncio.Event()
 
     def status(self) -> PodStatus:
@@ -86,7 +88,15 @@ class Pod:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set, then finish what runs and leave. The app must be open."""
-        pod = self.settings.pod
+        if self._running:
+            raise BadInput("This pod is running already; make another Pod for another boot.")
+        self._running = True
+        try:
+            await self._serve(self.settings.pod, stop)
+        finally:
+            self._running = False
+
+    async def _serve(self, pod: PodSettings, stop: asyncio.Event) -> None:
         # Beat and rescue have connections of their own: a busy pool cannot starve them.
         control = self.app.connect_to(pool_size=2, command_timeout=min(pod.ttl, 10.0))
         await control.open()
@@ -96,6 +106,14 @@ class Pod:
             self._build(control, threads, processes)
             await self._declare_queues(control)
             await self._membership.register()
+            await self._run_services(stop)
+        finally:
+            threads.shutdown(wait=False, cancel_futures=True)
+            processes.close()
+            await control.close()
+
+    async def _run_services(self, stop: asyncio.Event) -> None:
+        try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(service.run()) for service in self._services]
                 self.started.set()
@@ -104,9 +122,9 @@ class Pod:
                 for task in tasks:
                     task.cancel()
         finally:
-            threads.shutdown(wait=False, cancel_futures=True)
-            processes.close()
-            await control.close()
+            # Nothing is left to stop after a drain; a pod that fails takes its handlers along.
+            for claimer in self._shared.claimers.values():
+                claimer.stop_all(STOPPED_BY_DRAIN)
 
     def _build(self, control: Database, threads: ThreadPoolExecutor, processes: Processes) -> None:
         """Make the services; nothing runs yet."""
@@ -233,30 +251,25 @@ class Pod:
         grace = self.settings.pod.grace
         self._shared.draining = True
         self._tell(PodDraining(sum(claimer.running for claimer in claimers), grace))
-        try:
-            async with asyncio.timeout(grace):
-                await self._say_draining()
-                await self._all_idle()
-        except TimeoutError:
-            pass
+        began = self.app.clock.monotonic()
+        await _attempt(self._membership.drain(), _LAST_WAIT)
+        await _attempt(self._all_idle(), grace - (self.app.clock.monotonic() - began))
         released = sum(claimer.stop_all(STOPPED_BY_DRAIN) for claimer in claimers)
-        clean = False
-        try:
-            async with asyncio.timeout(_LAST_WAIT):
-                await self._all_idle()
-                await self._progress.flush()
-                await self._hooks.flush()
-                clean = await self._membership.leave()
-        except (TimeoutError, StorageError):
-            pass
-        self._tell(PodLeft(clean, released))
-
-    async def _say_draining(self) -> None:
-        try:
-            await self._membership.drain()
-        except StorageError:
-            return
+        await _attempt(self._all_idle(), _LAST_WAIT)
+        await _attempt(self._progress.flush(), _LAST_WAIT)
+        clean = await _attempt(self._membership.leave(), _LAST_WAIT)
+        await _attempt(self._hooks.flush(), _LAST_WAIT)
+        self._tell(PodLeft(bool(clean), released))
 
     async def _all_idle(self) -> None:
         for claimer in self._shared.claimers.values():
             await claimer.idle()
+
+
+async def _attempt(work: Awaitable[Any], seconds: float) -> Any:
+    """One step of leaving: what cannot be done in time, or at all, must not hold up the rest."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await work
+    except (TimeoutError, StorageError):
+        return None

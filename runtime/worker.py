@@ -67,13 +67,14 @@ class Worker:
         async def run(ctx: Context, text: str) -> None:
             timer = span = None
             current_run.set(ctx)
+            ctx._entered = True
             try:
+                if ctx._stop is not None:
+                    raise asyncio.CancelledError
                 if telemetry is not None:
                     span = telemetry.start_run(ctx.trace, ctx.queue, ctx.kind, ctx.id, ctx.attempt, ctx.claim)
                 if ctx._extra is not None or kind_timeout is not None:
-                    timeout = ctx.timeout
-                    if timeout is not None:
-                        timer = loop.call_later(timeout, stop, ctx, STOPPED_BY_TIMEOUT)
+                    timer = _timer(loop, ctx)
                 try:
                     payload = decode(text)
                 except ValueError as error:
@@ -103,15 +104,14 @@ class Worker:
 
         async def on_a_thread(ctx: Context, payload: Any) -> Any:
             scope = contextvars.copy_context()
-            work = asyncio.get_running_loop().run_in_executor(
-                self._threads, scope.run, function, ctx, payload
-            )
+            work = self._threads.submit(scope.run, _no_stop_iteration, function, ctx, payload)
+            answer = asyncio.wrap_future(work)
             while True:
                 try:
-                    return await asyncio.shield(work)
+                    return await asyncio.shield(answer)
                 except asyncio.CancelledError:
-                    # A thread cannot be stopped: it keeps its slot until it ends by itself.
-                    if work.done() or work.cancel():
+                    # A thread that runs cannot be stopped: it keeps its slot until it ends by itself.
+                    if answer.done() or work.cancel():
                         raise
 
         return on_a_thread
@@ -145,8 +145,15 @@ def stop(ctx: Context, why: str) -> None:
     """Ask a run to end; it keeps its slot until it has."""
     if ctx._stop is None and ctx._task is not None:
         ctx._stop = why
-        ctx._task.cancel()
+        # A task cancelled before its first step never enters its coroutine, and would never end.
+        if ctx._entered:
+            ctx._task.cancel()
         ctx._claimer.watch_overdue(ctx)
+
+
+def _timer(loop: asyncio.AbstractEventLoop, ctx: Context) -> asyncio.TimerHandle | None:
+    timeout = ctx.timeout
+    return None if timeout is None else loop.call_later(timeout, stop, ctx, STOPPED_BY_TIMEOUT)
 
 
 def _meaning(ctx: Context, raised: BaseException) -> BaseException:
@@ -164,6 +171,14 @@ def _meaning(ctx: Context, raised: BaseException) -> BaseException:
     if isinstance(raised, asyncio.CancelledError):
         return Failed("the handler cancelled itself")
     return raised
+
+
+def _no_stop_iteration(function: Callable[..., Any], ctx: Context, payload: Any) -> Any:
+    """A future cannot hold a StopIteration: whoever waits for it would wait for ever."""
+    try:
+        return function(ctx, payload)
+    except StopIteration as error:
+        raise RuntimeError("the handler raised StopIteration") from error
 
 
 def _unreadable(kind: str, error: ValueError) -> str:

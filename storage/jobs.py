@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import orjson
+from pydantic_core import from_json
 
 from rota.words import BatchNo, Incarnation, JobState, PodId
 
@@ -252,4 +253,4 @@ def _job(row: Record) -> JobRow:
 
 
 def _loaded(text: str | None) -> Any:
-    return None if text is None else orjson.loads(text)
+    return None if text is None else from_json(text)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import orjson
 
+from rota.errors import PodRetired
 from rota.words import Incarnation, PodId
 
 from .pool import Connection, Database
@@ -40,10 +41,12 @@ class Pods:
     async def beat(
         self, pod: PodId, incarnation: Incarnation, ttl: float, *, on: Connection | None = None
     ) -> BeatAnswer | None:
-        """Say that the pod lives and hear what is new; None when it has expired or was retired."""
+        """Say that the pod lives and hear what is new; None when it has expired, PodRetired when retired."""
         row = await self._database.fetchrow("beat", pod, incarnation, ttl, on=on)
         if row is None:
             return None
+        if row["state"] is None:
+            raise PodRetired("A later boot of this pod has taken its place; this one ends.")
         terms = orjson.loads(row["queues"]) if row["queues"] else {}
         return BeatAnswer(
             draining=row["state"] == "draining",

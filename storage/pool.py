@@ -11,6 +11,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -40,17 +41,30 @@ class Kept:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._connection: asyncpg.pool.PoolConnectionProxy | None = None
+        self._busy = False
         self._used = False
         self._timer: asyncio.TimerHandle | None = None
 
-    async def get(self) -> Connection:
+    async def __aenter__(self) -> Connection:
         """The connection; one user at a time."""
-        if self._connection is None or _gone(self._connection):
-            await self.give_back()
-            self._connection = await self._database.acquire()
-            self._timer = asyncio.get_running_loop().call_later(_KEEP, self._look)
-        self._used = True
+        self._busy = True
+        try:
+            if self._connection is None or _gone(self._connection):
+                await self.give_back()
+                self._connection = await self._database.acquire()
+                self._timer = asyncio.get_running_loop().call_later(_KEEP, self._look)
+        except BaseException:
+            self._busy = False
+            raise
         return self._connection
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._busy = False
+        self._used = True
+        if error is not None:
+            await self.give_back()
 
     async def give_back(self) -> None:
         """Return it to the pool, which drops a broken one."""
@@ -62,7 +76,7 @@ class Kept:
 
     def _look(self) -> None:
         loop = asyncio.get_running_loop()
-        if self._used:
+        if self._busy or self._used:
             self._used = False
             self._timer = loop.call_later(_KEEP, self._look)
         else:
@@ -201,8 +215,8 @@ def check_connection(connection: object) -> None:
     """BadInput unless it is one of asyncpg's."""
     if not isinstance(connection, (asyncpg.Connection, asyncpg.pool.PoolConnectionProxy)):
         raise BadInput(
-            f"A {type(connection).__module__}.{type(connection).__qualname__} was given as connection; give one of "
-            "asyncpg's, or call the SQL function rota.enqueue on yours."
+            f"A {type(connection).__module__}.{type(connection).__qualname__} was given as connection; "
+            "give one of asyncpg's, or call the SQL function rota.enqueue on yours."
         )
 
 

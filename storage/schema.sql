@@ -59,6 +59,7 @@ CREATE TABLE rota.job (
     dedupe text COLLATE "C",
     trace text,
     note text,
+    cancel_note text,
     tags text[],
     progress json,
     errors jsonb,
@@ -146,8 +147,12 @@ AS $function$
 DECLARE
     me rota.pod;
 BEGIN
-    SELECT * INTO me FROM rota.pod WHERE id = this_pod AND incarnation = this_incarnation FOR NO KEY UPDATE;
-    IF me.id IS NULL OR me.expires_at <= rota.clock() THEN
+    SELECT * INTO me FROM rota.pod WHERE id = this_pod FOR NO KEY UPDATE;
+    IF me.incarnation > this_incarnation THEN
+        RETURN QUERY SELECT NULL::rota.pod_state, NULL::bigint[], NULL::text[], NULL::jsonb;
+        RETURN;
+    END IF;
+    IF me.id IS NULL OR me.incarnation <> this_incarnation OR me.expires_at <= rota.clock() THEN
         RETURN;
     END IF;
     UPDATE rota.pod SET expires_at = rota.clock() + make_interval(secs => ttl) WHERE id = this_pod;
@@ -200,7 +205,7 @@ BEGIN
         END IF;
     END LOOP;
     IF job.state = 'running' THEN
-        UPDATE rota.job SET cancelling = true WHERE id = this_job AND NOT cancelling;
+        UPDATE rota.job SET cancelling = true, cancel_note = reason WHERE id = this_job AND NOT cancelling;
         PERFORM rota.notice('cancel', job.pod::text || ':' || this_job);
         RETURN 'requested';
     END IF;
@@ -488,7 +493,7 @@ $function$
 CREATE OR REPLACE FUNCTION rota.enqueue_notice(queue text, due_at timestamp with time zone, now timestamp with time zone)
  RETURNS text
  LANGUAGE sql
- IMMUTABLE
+ STABLE
 AS $function$
     SELECT CASE
         WHEN due_at <= now THEN 'ready:' || queue
@@ -673,14 +678,19 @@ CREATE OR REPLACE FUNCTION rota.keep_ended(job rota.job, ended_as rota.job_state
  RETURNS bigint
  LANGUAGE plpgsql
 AS $function$
+DECLARE
+    told jsonb := error;
 BEGIN
+    IF ended_as = 'cancelled' AND job.cancel_note IS NOT NULL THEN
+        told := coalesce(error, '{"type": "Cancelled"}') || jsonb_build_object('message', job.cancel_note);
+    END IF;
     INSERT INTO rota.history (id, created_at, scheduled_at, claimed_at, ended_at, claim, incarnation, state,
                               timeout, priority, attempt, max_attempts, rescues, pod, queue, kind, payload,
                               dedupe, trace, note, tags, progress, errors, result)
     VALUES (job.id, job.created_at, job.scheduled_at, job.claimed_at, at, job.claim, job.incarnation, ended_as,
             job.timeout, job.priority, job.attempt, job.max_attempts, job.rescues, job.pod, job.queue, job.kind,
             job.payload, job.dedupe, job.trace, job.note, job.tags, job.progress,
-            rota.with_error(job.errors, job.attempt, error, at), result);
+            rota.with_error(job.errors, job.attempt, told, at), result);
     IF job.awaited THEN
         PERFORM rota.notice('ended', job.id::text);
     END IF;
@@ -961,7 +971,7 @@ $function$
 CREATE OR REPLACE FUNCTION rota.with_error(errors jsonb, attempt integer, error jsonb, at timestamp with time zone)
  RETURNS jsonb
  LANGUAGE sql
- IMMUTABLE
+ STABLE
 AS $function$
     SELECT CASE
         WHEN error IS NULL THEN errors

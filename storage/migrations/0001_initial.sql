@@ -79,6 +79,7 @@ CREATE TABLE rota.job (
     dedupe       text COLLATE "C",
     trace        text,
     note         text,
+    cancel_note  text,
     tags         text[],
     progress     json,
     errors       jsonb,
@@ -603,14 +604,19 @@ CREATE FUNCTION rota.keep_ended(
 RETURNS bigint
 LANGUAGE plpgsql
 AS $$
+DECLARE
+    told jsonb := error;
 BEGIN
+    IF ended_as = 'cancelled' AND job.cancel_note IS NOT NULL THEN
+        told := coalesce(error, '{"type": "Cancelled"}') || jsonb_build_object('message', job.cancel_note);
+    END IF;
     INSERT INTO rota.history (id, created_at, scheduled_at, claimed_at, ended_at, claim, incarnation, state,
                               timeout, priority, attempt, max_attempts, rescues, pod, queue, kind, payload,
                               dedupe, trace, note, tags, progress, errors, result)
     VALUES (job.id, job.created_at, job.scheduled_at, job.claimed_at, at, job.claim, job.incarnation, ended_as,
             job.timeout, job.priority, job.attempt, job.max_attempts, job.rescues, job.pod, job.queue, job.kind,
             job.payload, job.dedupe, job.trace, job.note, job.tags, job.progress,
-            rota.with_error(job.errors, job.attempt, error, at), result);
+            rota.with_error(job.errors, job.attempt, told, at), result);
     IF job.awaited THEN
         PERFORM rota.notice('ended', job.id::text);
     END IF;
@@ -763,7 +769,7 @@ BEGIN
         END IF;
     END LOOP;
     IF job.state = 'running' THEN
-        UPDATE rota.job SET cancelling = true WHERE id = this_job AND NOT cancelling;
+        UPDATE rota.job SET cancelling = true, cancel_note = reason WHERE id = this_job AND NOT cancelling;
         PERFORM rota.notice('cancel', job.pod::text || ':' || this_job);
         RETURN 'requested';
     END IF;
@@ -944,7 +950,7 @@ END
 $$;
 
 -- A pod's one periodic round trip: renew the row, hear what is new. No row back: the pod
--- has expired or was retired, and must stop.
+-- has expired; a row without a state: a later boot has retired it.
 CREATE FUNCTION rota.beat(this_pod uuid, this_incarnation integer, ttl float8)
 RETURNS TABLE (state rota.pod_state, cancels bigint[], ready text[], queues jsonb)
 LANGUAGE plpgsql
@@ -954,8 +960,12 @@ AS $$
 DECLARE
     me rota.pod;
 BEGIN
-    SELECT * INTO me FROM rota.pod WHERE id = this_pod AND incarnation = this_incarnation FOR NO KEY UPDATE;
-    IF me.id IS NULL OR me.expires_at <= rota.clock() THEN
+    SELECT * INTO me FROM rota.pod WHERE id = this_pod FOR NO KEY UPDATE;
+    IF me.incarnation > this_incarnation THEN
+        RETURN QUERY SELECT NULL::rota.pod_state, NULL::bigint[], NULL::text[], NULL::jsonb;
+        RETURN;
+    END IF;
+    IF me.id IS NULL OR me.incarnation <> this_incarnation OR me.expires_at <= rota.clock() THEN
         RETURN;
     END IF;
     UPDATE rota.pod SET expires_at = rota.clock() + make_interval(secs => ttl) WHERE id = this_pod;

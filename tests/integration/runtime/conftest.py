@@ -1,0 +1,21 @@
+"""Fixtures of tests that run pods in their own process."""
+
+from __future__ import annotations
+
+import pytest
+
+from rota import App
+from rota.testing import Recorder
+from tests.support.pods import make_app, recorded
+
+
+@pytest.fixture
+def app(dsn: str) -> App:
+    """An app on the test's own database, not yet open, that serves the queue `work`."""
+    return make_app(dsn)
+
+
+@pytest.fixture
+def told(app: App) -> Recorder:
+    """All that the app and its pods tell."""
+    return recorded(app)
