@@ -21,7 +21,7 @@ what a program may want to know is in attributes.
     └── StorageError              Postgres said no
         ├── DatabaseUnavailable   waiting may heal it
         ├── DatabaseRefused       waiting cannot: wrong password, no such database, no right
-        ├── Conflict              deadlock or serialization; the statement may be sent again whole
+        ├── Conflict              deadlock, serialization, cancelled; the statement may be sent again whole
         └── RefusedData           this very data was refused (SQLSTATE 22, 23, 54)
 """
 
@@ -149,7 +149,7 @@ class DatabaseRefused(StorageError):
 
 
 class Conflict(StorageError):
-    """A deadlock or serialization failure; the statement may be sent again whole."""
+    """A deadlock, a serialization failure, a statement cancelled: it may be sent again whole."""
 
 
 class RefusedData(StorageError):

@@ -55,7 +55,8 @@ class Claimer:
         self._hints = Hints(self._kinds, shared.clock)
         self._loop = asyncio.get_running_loop()
         self.now = self._loop.time
-        self._runs: dict[int, Context] = {}
+        # By identity: a job may be claimed here again while the outcome of its earlier run is unknown.
+        self._runs: set[Context] = set()
         self._endings: list[Context] = []
         self._flying: dict[BatchNo, list[Context]] = {}
         self._reserved = 0
@@ -80,7 +81,7 @@ class Claimer:
     def batches(self) -> Iterator[BatchNo]:
         """Every batch of which this pod still knows a job, or awaits the answer."""
         yield from self._flying
-        for run in self._runs.values():
+        for run in self._runs:
             yield BatchNo(run.batch)
         for runs in self._flying.values():
             for run in runs:
@@ -106,13 +107,13 @@ class Claimer:
 
     def cancel(self, job: int) -> None:
         """Stop a job that runs here."""
-        run = self._runs.get(job)
-        if run is not None:
-            stop(run, STOPPED_BY_CANCEL)
+        for run in self._runs:
+            if run.id == job:
+                stop(run, STOPPED_BY_CANCEL)
 
     def stop_all(self, why: str) -> int:
         """Ask every run to end; how many were asked."""
-        runs = [run for run in self._runs.values() if run._task is not None]
+        runs = [run for run in self._runs if run._task is not None]
         for run in runs:
             stop(run, why)
         return len(runs)
@@ -145,8 +146,7 @@ class Claimer:
         """Write the outcomes that have gathered and claim into what is free."""
         cap = self._share()
         runs, self._endings = self._endings[:cap], self._endings[cap:]
-        for run in runs:
-            del self._runs[run.id]
+        self._runs.difference_update(runs)
         most = min(cap, self._claimable())
         batch = self._shared.next_batch()
         reserved = max(len(runs), most)
@@ -212,7 +212,7 @@ class Claimer:
         del self._flying[batch]
         for run in runs:
             run.sent_before = True
-            self._runs[run.id] = run
+            self._runs.add(run)
         self._endings[:0] = runs
         self._due.set()
 
@@ -254,7 +254,7 @@ class Claimer:
             run = Context(
                 self, batch, slot, started, id, claim, attempt, max_attempts, priority, waited, kind, extra
             )
-            self._runs[id] = run
+            self._runs.add(run)
             if not welcome:
                 run.verdict = RELEASED
                 self._finished(run)

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from rota.errors import BadInput, BadSettings, StorageError
+from rota.errors import BadInput, BadSettings, Conflict, DatabaseUnavailable, StorageError
 from rota.events import PodDraining, PodLeft
 from rota.settings import PodSettings, check_name
 
@@ -29,7 +29,7 @@ from .lookout import Lookout
 from .processes import Processes
 from .progress import ProgressWriter
 from .promoter import Promoter
-from .service import Service
+from .service import Patience, Service
 from .settler import Settler
 from .shared import Shared
 from .worker import STOPPED_BY_DRAIN, STOPPED_BY_FENCE, Worker
@@ -252,7 +252,7 @@ class Pod:
         self._shared.draining = True
         self._tell(PodDraining(sum(claimer.running for claimer in claimers), grace))
         began = self.app.clock.monotonic()
-        await _attempt(self._membership.drain(), _LAST_WAIT)
+        await _attempt(self._say_draining(), _LAST_WAIT)
         await _attempt(self._all_idle(), grace - (self.app.clock.monotonic() - began))
         released = sum(claimer.stop_all(STOPPED_BY_DRAIN) for claimer in claimers)
         await _attempt(self._all_idle(), _LAST_WAIT)
@@ -260,6 +260,17 @@ class Pod:
         clean = await _attempt(self._membership.leave(), _LAST_WAIT)
         await _attempt(self._hooks.flush(), _LAST_WAIT)
         self._tell(PodLeft(bool(clean), released))
+
+    async def _say_draining(self) -> None:
+        """Said until it is heard: the jobs of a pod that drains are rescued without a loss."""
+        patience = Patience("saying that this pod drains", self._tell)
+        while True:
+            try:
+                await self._membership.drain()
+            except (DatabaseUnavailable, Conflict) as error:
+                await patience.wait(error)
+            else:
+                return
 
     async def _all_idle(self) -> None:
         for claimer in self._shared.claimers.values():

@@ -10,7 +10,7 @@ from rota.errors import Conflict, DatabaseRefused, DatabaseUnavailable, RefusedD
 
 _REFUSED = ("28", "3D", "42501")
 _UNAVAILABLE = ("08", "25006", "53", "57P", "58")
-_CONFLICT = ("40", "55P03")
+_CONFLICT = ("40", "55P03", "57014")
 _DATA = ("22", "23", "54")
 
 

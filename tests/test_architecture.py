@@ -66,10 +66,7 @@ SHOUTED = re.compile(r"^\s*(SELECT|LISTEN|NOTIFY|UNLISTEN)\s", re.IGNORECASE)
 
 def python_files(*folders: str) -> list[Path]:
     return [
-        path
-        for folder in folders
-        for path in committed_files(REPOSITORY / folder)
-        if path.suffix == ".py"
+        path for folder in folders for path in committed_files(REPOSITORY / folder) if path.suffix == ".py"
     ]
 
 

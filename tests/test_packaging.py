@@ -32,9 +32,7 @@ def test_package_dir_maps_each_linked_package_to_the_top_of_the_repository() -> 
 
 
 def test_the_links_tell_editors_what_package_dir_tells_setuptools() -> None:
-    links = {
-        path.name: path.readlink() for path in (REPOSITORY / "rota").iterdir() if is_link(path)
-    }
+    links = {path.name: path.readlink() for path in (REPOSITORY / "rota").iterdir() if is_link(path)}
     assert links == {name: Path("..") / name for name in LINKED}
 
 
@@ -116,18 +114,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
 
 def copy(source: Path, target: Path) -> None:
     if source.is_dir():
-        shutil.copytree(
-            source, target, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", ".*")
-        )
+        shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", ".*"))
     else:
         shutil.copy(source, target)
 
 
 def packages_in_the_tree() -> list[str]:
     inside = (REPOSITORY / "rota").rglob("__init__.py")
-    own = {
-        ".".join(file.parent.relative_to(REPOSITORY).parts) for file in inside if not linked(file)
-    }
+    own = {".".join(file.parent.relative_to(REPOSITORY).parts) for file in inside if not linked(file)}
     nested = {
         ".".join(("rota", *file.parent.relative_to(REPOSITORY).parts))
         for name in LINKED
@@ -146,11 +140,7 @@ def is_link(path: Path) -> bool:
 
 def files_to_ship() -> set[str]:
     own = {str(file.relative_to(REPOSITORY)) for file in shippable("rota") if not linked(file)}
-    nested = {
-        str(Path("rota") / file.relative_to(REPOSITORY))
-        for name in LINKED
-        for file in shippable(name)
-    }
+    nested = {str(Path("rota") / file.relative_to(REPOSITORY)) for name in LINKED for file in shippable(name)}
     return own | nested
 
 

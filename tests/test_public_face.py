@@ -21,9 +21,7 @@ def test_no_public_name_is_left_out() -> None:
 
 
 def test_public_names_are_sorted_and_named_once() -> None:
-    assert list(rota.__all__) == sorted(
-        set(rota.__all__), key=constants_then_classes_then_functions
-    )
+    assert list(rota.__all__) == sorted(set(rota.__all__), key=constants_then_classes_then_functions)
 
 
 def test_every_public_name_is_documented() -> None:

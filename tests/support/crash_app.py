@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,12 +58,14 @@ class Notebook:
         os.close(self._file)
 
 
-def add_handlers(app: App, notebook: Notebook, *, slots: int) -> None:
-    """Register the kinds that crash tests use."""
+def add_handlers(app: App, notebook: Notebook, *, slots: int, expendable: bool = False) -> None:
+    """Register the kinds that crash tests use; poison only where the process may die of it."""
     app.queue(QUEUE, max_workers=slots)
     _add_plain(app, notebook)
     _add_stubborn(app, notebook)
     _add_ends_as(app, notebook)
+    if expendable:
+        _add_poison(app, notebook)
 
 
 def _add_plain(app: App, notebook: Notebook) -> None:
@@ -103,6 +106,14 @@ def _add_stubborn(app: App, notebook: Notebook) -> None:
             except asyncio.CancelledError:
                 continue
         return ctx.claim
+
+
+def _add_poison(app: App, notebook: Notebook) -> None:
+    @app.job(queue=QUEUE)
+    async def poison(ctx: Context) -> None:
+        """Takes its process with it, as one that eats all memory."""
+        notebook.write(ctx)
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _add_ends_as(app: App, notebook: Notebook) -> None:

@@ -47,7 +47,7 @@ def pod_process(
 async def main() -> None:
     notebook = Notebook(Path(sys.argv[1]))
     app = App(queues=[QUEUE])
-    add_handlers(app, notebook, slots=int(sys.argv[2]))
+    add_handlers(app, notebook, slots=int(sys.argv[2]), expendable=True)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     async with app:

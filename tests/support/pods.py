@@ -41,6 +41,15 @@ class RunningPod:
         """How many slots of a queue it may fill and fills."""
         return self.pod.status().queues[queue]
 
+    async def settled(self) -> None:
+        """Wait until it has beaten twice and no claim is under way: what it has not begun it will not."""
+        heard = self.pod.status().beats
+        await until("two beats are answered", lambda: self.pod.status().beats >= heard + 2)
+        await until("claims are answered", lambda: all(use.in_use == use.running for use in self._uses()))
+
+    def _uses(self) -> Iterable[QueueUse]:
+        return self.pod.status().queues.values()
+
     async def stop(self) -> None:
         """Drain it and wait until it has gone; what it raised is raised here."""
         self.wish_to_stop.set()

@@ -259,13 +259,15 @@ async def test_a_throttle_cools_the_whole_queue_and_no_other(
     async def elsewhere() -> None:
         ran.append("elsewhere")
 
-    async with running(app, QUEUE, "other"):
+    async with running(app, QUEUE, "other") as pod:
         job = await throttled.enqueue()
         await ended(told, job)
+        await pod.settled()
         waits = await neighbour.enqueue()
         await (await elsewhere.enqueue()).result(PATIENCE)
         row = await job.status()
         assert (row.state, row.attempt) == (JobState.SCHEDULED, 0)
+        await pod.settled()
         assert ran == ["elsewhere"]
         assert [queue.cooling for queue in await app.queues.list_queues()] == [True, False][::-1]
         await connection.execute("UPDATE rota.queue SET cool_until = rota.clock()")

@@ -11,6 +11,7 @@ from rota import App, Context, Fixed, JobFailed, JobState, Release
 from rota.events import JobOverdue, JobsClaimed, ListenProbed
 from rota.testing import Recorder
 from tests.support.pods import PATIENCE, QUEUE, ended, make_app, recorded, running, soon
+from tests.support.until import until
 
 NOWHERE = "postgresql://rota@127.0.0.1:1/nowhere"
 LONG = 600.0
@@ -283,7 +284,7 @@ async def test_a_job_stopped_before_its_first_line_still_ends(app: App, told: Re
         job = await handle.enqueue()
         await asyncio.wait_for(waiting, PATIENCE)
         await job.result(1)
-        assert pod.use().in_use == 0
+        await until("its slot is free", lambda: pod.use().in_use == 0)
     assert ran == [job.id]
 
 

@@ -151,9 +151,10 @@ async def test_a_kind_nobody_runs_is_left_waiting_and_shown(
     note = app.handlers["note"]
     async with app:
         strange = await app.enqueue_raw("unheard.of", queue=QUEUE, priority=100)
-        async with running(app):
+        async with running(app) as pod:
             await (await note.enqueue("known")).result(PATIENCE)
             shown = await asyncio.wait_for(told.wait_for(KindUnknown), PATIENCE)
+            await pod.settled()
             row = await strange.status()
     assert (shown.queue, shown.kind) == (QUEUE, "unheard.of")
     assert (row.state, row.attempt, row.errors) == (JobState.READY, 0, ())
@@ -162,9 +163,10 @@ async def test_a_kind_nobody_runs_is_left_waiting_and_shown(
 
 async def test_a_queue_that_is_not_served_is_left_alone(app: App, order: list[Any]) -> None:
     note = app.handlers["note"]
-    async with running(app):
+    async with running(app) as pod:
         elsewhere = await note.enqueue("elsewhere", queue="elsewhere")
         await (await note.enqueue("here")).result(PATIENCE)
+        await pod.settled()
         assert (await elsewhere.status()).state is JobState.READY
     assert order == ["here"]
 
@@ -173,12 +175,12 @@ async def test_a_paused_queue_starts_nothing_and_goes_on_when_it_is_not(
     app: App, told: Recorder, order: list[Any], connection: asyncpg.Connection
 ) -> None:
     note = app.handlers["note"]
-    async with running(app):
+    async with running(app) as pod:
         await (await note.enqueue("before")).result(PATIENCE)
+        await pod.settled()
         await connection.execute(PAUSE, True, QUEUE)
         held = await note.enqueue("held")
-        other = await app.enqueue_raw("x", queue="elsewhere")
-        assert (await other.status()).state is JobState.READY
+        await pod.settled()
         assert (await held.status()).state is JobState.READY
         await connection.execute(PAUSE, False, QUEUE)
         await held.result(PATIENCE)
@@ -221,6 +223,7 @@ async def test_all_slots_are_filled_and_no_more(app: App, told: Recorder) -> Non
     async with running(app) as pod:
         jobs = await app.enqueue_many([gauge.handler.request() for _ in range(12)])
         await gauge.reach(5)
+        await pod.settled()
         assert pod.use().running == 5
         states = [(await job.status()).state for job in jobs]
         assert states.count(JobState.RUNNING) == 5
@@ -232,11 +235,12 @@ async def test_all_slots_are_filled_and_no_more(app: App, told: Recorder) -> Non
 async def test_a_raised_cap_is_picked_up_by_the_beat(app: App, connection: asyncpg.Connection) -> None:
     app.queue(QUEUE, max_workers=1)
     gauge = Gauge(app)
-    async with running(app):
+    async with running(app) as pod:
         jobs = await app.enqueue_many([gauge.handler.request() for _ in range(4)])
         await gauge.reach(1)
         await connection.execute(RESIZE, 3, QUEUE)
         await gauge.reach(3)
+        await pod.settled()
         gauge.let_go.set()
         await asyncio.gather(*(job.result(PATIENCE) for job in jobs))
     assert gauge.most == 3
@@ -273,8 +277,10 @@ async def test_no_workers_is_a_cap_too(app: App, connection: asyncpg.Connection)
     app.queue(QUEUE, max_workers=0)
     gauge = Gauge(app)
     gauge.let_go.set()
-    async with running(app):
+    async with running(app) as pod:
         job = await gauge.handler.enqueue()
+        await pod.settled()
+        assert (await job.status()).state is JobState.READY
         await connection.execute(RESIZE, 1, QUEUE)
         await job.result(PATIENCE)
 
@@ -312,6 +318,7 @@ async def test_capacity_is_shared_by_all_queues_of_a_pod(dsn: str) -> None:
     async with running(app) as pod:
         jobs = await app.enqueue_many([app.handlers[queue].request() for queue in "abc" for _ in range(10)])
         await soon(full)
+        await pod.settled()
         assert sum(use.running for use in pod.pod.status().queues.values()) == 6
         let_go.set()
         await asyncio.gather(*(job.result(PATIENCE) for job in jobs))
