@@ -19,6 +19,7 @@ from rota.words import BatchNo
 
 from ..cluster.membership import Membership
 from ..storage.jobs import Jobs
+from ..storage.pool import Kept
 from ..storage.rows import QueueTerms
 from .backoff import Retry, policy_from_json
 from .context import Context
@@ -72,6 +73,11 @@ class Claimer:
     def in_use(self) -> int:
         """Slots in use: runs that are not yet acknowledged, and what claims under way may take."""
         return len(self._runs) + self._reserved
+
+    @property
+    def claiming(self) -> bool:
+        """Whether the answer of a claim is awaited."""
+        return bool(self._flying)
 
     @property
     def running(self) -> int:
@@ -130,19 +136,20 @@ class Claimer:
 
     async def _lane(self) -> None:
         patience = Patience(f"working {self.queue}", self._tell)
+        kept = Kept(self._shared.database)
         while True:
             if not self._endings and not (self._hungry and self._claimable() > 0):
                 self._due.clear()
                 await self._due.wait()
                 continue
             try:
-                await self._round_trip()
+                await self._round_trip(kept)
             except (DatabaseUnavailable, Conflict) as error:
                 await patience.wait(error)
             else:
                 patience.over()
 
-    async def _round_trip(self) -> None:
+    async def _round_trip(self, kept: Kept) -> None:
         """Write the outcomes that have gathered and claim into what is free."""
         cap = self._share()
         runs, self._endings = self._endings[:cap], self._endings[cap:]
@@ -155,7 +162,7 @@ class Claimer:
         self._flying[batch] = runs
         news = self._news
         try:
-            rows = await self._send(batch, runs, most)
+            rows, refused = await self._send(kept, batch, runs, most)
         except DatabaseUnavailable:
             self._put_back(batch, runs)
             self._give_up(reserved)
@@ -167,7 +174,7 @@ class Claimer:
         del self._flying[batch]
         self._acknowledge(runs, rows)
         if most:
-            self._hungry = self._hints.learn(rows, most) or news != self._news
+            self._hungry = self._hints.learn(rows, most) or news != self._news or refused
             if rows:
                 self._start(batch, rows)
         self._free(reserved)
@@ -176,27 +183,33 @@ class Claimer:
         """How much one round trip takes, so that the lanes have about the same; all of it when shrinking."""
         return max(1, min(max(self.target, len(self._runs)) // self._shared.lanes, MOST_PER_CLAIM))
 
-    async def _send(self, batch: BatchNo, runs: list[Context], most: int) -> list[Any]:
+    async def _send(
+        self, kept: Kept, batch: BatchNo, runs: list[Context], most: int
+    ) -> tuple[list[Any], bool]:
+        """The answer, and whether it is only that of a finalize: refused data takes the claim along."""
         membership = self.membership
         try:
             if not most:
                 lost = await self._jobs.finalize_jobs(membership.pod, membership.incarnation, *grouped(runs))
             else:
-                return await self._jobs.work_jobs(
-                    membership.pod,
-                    membership.incarnation,
-                    batch,
-                    self.queue,
-                    most,
-                    self._kinds,
-                    self._hints.current(),
-                    *grouped(runs),
-                )
+                async with kept as connection:
+                    rows = await self._jobs.work_jobs(
+                        membership.pod,
+                        membership.incarnation,
+                        batch,
+                        self.queue,
+                        most,
+                        self._kinds,
+                        self._hints.current(),
+                        *grouped(runs),
+                        on=connection,
+                    )
+                    return rows, False
         except RefusedData:
             lost = await finalize_split(
                 self.queue, runs, jobs=self._jobs, membership=membership, tell=self._tell
             )
-        return [(job,) + (None,) * 8 for job in lost]
+        return [(job,) + (None,) * 8 for job in lost], True
 
     def _welcome(self) -> bool:
         """Whether jobs may start here; those of a claim that is answered too late are handed back."""

@@ -143,6 +143,7 @@ class Pod:
         self._hooks = Hooks(app.hooks, tell)
         self._shared = Shared(
             app=app,
+            database=app.database,
             jobs=app.jobs,
             membership=self._membership,
             capacity=pod.capacity,
@@ -158,6 +159,7 @@ class Pod:
             self._membership,
             self._shared.known_batches,
             self._shared.unused_batch,
+            self._shared.under_way,
             pod.ttl,
             tell,
         )

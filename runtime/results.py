@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from rota.clock import Clock
-from rota.errors import JobFailed, JobNotFound, ResultTimeout
+from rota.errors import DatabaseUnavailable, JobFailed, JobNotFound, ResultTimeout
 from rota.events import Tell
 from rota.words import JobState
 
@@ -54,16 +54,21 @@ class Results:
             await asyncio.gather(task, return_exceptions=True)
 
     async def _until_ended(self, job: int, told: asyncio.Event) -> Any:
-        await self._jobs.await_job(job)
         look_in = _FIRST_LOOK
         while True:
-            row = await self._jobs.read_job(job)
+            try:
+                # Each time: a job that comes back to life is a new row, and must be asked anew.
+                await self._jobs.await_job(job)
+                row = await self._jobs.read_job(job)
+            except DatabaseUnavailable:
+                # The job goes on without us; whoever waits with a timeout need not hear of it.
+                await asyncio.sleep(look_in)
+                look_in = min(look_in * 1.5, _LONGEST_LOOK)
+                continue
             if row is None:
                 raise JobNotFound(job)
             if row.state.ended:
                 return outcome_of(row)
-            # A job that comes back to life is a new row, and must be asked anew to tell its end.
-            await self._jobs.await_job(job)
             try:
                 async with asyncio.timeout(_LOOK_WHEN_TOLD if self._works else look_in):
                     await told.wait()

@@ -29,6 +29,7 @@ class Settler(Service):
         membership: Membership,
         known: Callable[[], Iterable[BatchNo]],
         next_batch: Callable[[], BatchNo],
+        under_way: Callable[[], list[Callable[[], None]]],
         every: float,
         tell: Tell,
     ) -> None:
@@ -37,6 +38,7 @@ class Settler(Service):
         self._membership = membership
         self._known = known
         self._next_batch = next_batch
+        self._under_way = under_way
         self._every = every
         self._given_up: list[Callable[[], None]] = []
         self._any = asyncio.Event()
@@ -57,13 +59,15 @@ class Settler(Service):
     async def settle(self) -> None:
         """Settle now."""
         given_up = len(self._given_up)
+        refused = self._under_way()
         released = await self._jobs.settle_batches(
             self._membership.pod, self._membership.incarnation, self._next_batch(), sorted(set(self._known()))
         )
         settled, self._given_up = self._given_up[:given_up], self._given_up[given_up:]
         if not self._given_up:
             self._any.clear()
-        for done in settled:
-            done()
+        # A claim that was under way may have been refused as well, and must not be taken for "no work".
+        for again in (*settled, *refused):
+            again()
         if released or settled:
             self._tell(BatchesSettled(released))

@@ -12,6 +12,7 @@ from rota.words import BatchNo
 
 from ..cluster.membership import Membership
 from ..storage.jobs import Jobs
+from ..storage.pool import Database
 
 if TYPE_CHECKING:
     from .app import App
@@ -26,6 +27,7 @@ class Shared:
     """One per pod."""
 
     app: App
+    database: Database
     jobs: Jobs
     membership: Membership
     capacity: int
@@ -52,6 +54,10 @@ class Shared:
     def known_batches(self) -> set[BatchNo]:
         """Batches of which a job is still held here, or the answer is awaited."""
         return {batch for claimer in self.claimers.values() for batch in claimer.batches()}
+
+    def under_way(self) -> list[Callable[[], None]]:
+        """How to wake each queue that awaits the answer of a claim."""
+        return [claimer.wake for claimer in self.claimers.values() if claimer.claiming]
 
     def room(self) -> int:
         """Slots of the pod that no queue uses."""

@@ -111,8 +111,10 @@ class Worker:
                     return await asyncio.shield(answer)
                 except asyncio.CancelledError:
                     # A thread that runs cannot be stopped: it keeps its slot until it ends by itself.
-                    if answer.done() or work.cancel():
+                    if work.cancel():
                         raise
+                    if answer.done():
+                        return answer.result()
 
         return on_a_thread
 

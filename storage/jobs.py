@@ -81,6 +81,8 @@ class Jobs:
         claims: Sequence[int],
         results: Sequence[str | None] | None,
         others: Sequence[Ending],
+        *,
+        on: Connection | None = None,
     ) -> list[Record]:
         """Finalize and claim in one round trip; `done` must rise.
 
@@ -101,6 +103,7 @@ class Jobs:
             claims,
             results,
             _others(others),
+            on=on,
         )
 
     async def finalize_jobs(

@@ -34,8 +34,9 @@ _KEEP = 1.0
 class Kept:
     """A connection of the pool that is kept while statements follow each other quickly.
 
-    Taking one from the pool and giving it back costs more than a small statement. After a
-    second without use it goes back, since only the pool knows how to grow old.
+    Taking one from the pool and giving it back costs more than a small statement. It goes back
+    at once when the pool has no other to give, and after a second without use, since only the
+    pool knows how to grow old.
     """
 
     def __init__(self, database: Database) -> None:
@@ -63,24 +64,29 @@ class Kept:
     ) -> None:
         self._busy = False
         self._used = True
-        if error is not None:
+        if error is not None or not self._database.has_idle():
             await self.give_back()
 
     async def give_back(self) -> None:
         """Return it to the pool, which drops a broken one."""
+        connection = self._let_go()
+        if connection is not None:
+            await self._database.release(connection)
+
+    def _let_go(self) -> asyncpg.pool.PoolConnectionProxy | None:
+        """At once, so that nobody takes up a connection that is on its way back."""
         connection, self._connection = self._connection, None
         if self._timer is not None:
             self._timer.cancel()
-        if connection is not None:
-            await self._database.release(connection)
+        return connection
 
     def _look(self) -> None:
         loop = asyncio.get_running_loop()
         if self._busy or self._used:
             self._used = False
             self._timer = loop.call_later(_KEEP, self._look)
-        else:
-            self._returning = loop.create_task(self.give_back())
+        elif (connection := self._let_go()) is not None:
+            self._returning = loop.create_task(self._database.release(connection))
 
 
 class Database:
@@ -138,6 +144,11 @@ class Database:
         """A connection of the pool; it must be released."""
         with translated(self.address):
             return await self._opened().acquire()
+
+    def has_idle(self) -> bool:
+        """Whether someone else could have a connection now; the pool may also still grow."""
+        pool = self._pool
+        return pool is not None and (pool.get_idle_size() > 0 or pool.get_size() < pool.get_max_size())
 
     async def release(self, connection: asyncpg.pool.PoolConnectionProxy) -> None:
         """Give a connection back."""

@@ -14,6 +14,7 @@ from rota.runtime.job import Job
 from rota.runtime.pod import Pod, QueueUse
 from rota.settings import Settings
 from rota.testing import Recorder
+from tests.support.until import until
 
 PATIENCE = 10.0
 """Seconds within which anything a test waits for must have come."""
@@ -43,12 +44,16 @@ class RunningPod:
 
     async def settled(self) -> None:
         """Wait until it has beaten twice and no claim is under way: what it has not begun it will not."""
-        heard = self.pod.status().beats
-        await until("two beats are answered", lambda: self.pod.status().beats >= heard + 2)
-        await until("claims are answered", lambda: all(use.in_use == use.running for use in self._uses()))
+        await self._next_beat()
+        await self._next_beat()
+        await until("claims are answered", self._no_claim_is_under_way)
 
-    def _uses(self) -> Iterable[QueueUse]:
-        return self.pod.status().queues.values()
+    async def _next_beat(self) -> None:
+        heard = self.pod._membership._heard_at
+        await until("a beat is answered", lambda: self.pod._membership._heard_at > heard)
+
+    def _no_claim_is_under_way(self) -> bool:
+        return all(use.in_use == use.running for use in self.pod.status().queues.values())
 
     async def stop(self) -> None:
         """Drain it and wait until it has gone; what it raised is raised here."""

@@ -13,7 +13,17 @@ from rota.events import PodDraining, PodLeft, PodRegistered
 from rota.runtime import pod as pod_module
 from rota.runtime.pod import Pod
 from rota.testing import Recorder
-from tests.support.pods import PATIENCE, QUEUE, make_app, recorded, run_pod, running, soon, start_pod
+from tests.support.pods import (
+    PATIENCE,
+    QUEUE,
+    RunningPod,
+    make_app,
+    recorded,
+    run_pod,
+    running,
+    soon,
+    start_pod,
+)
 from tests.support.until import until
 
 SHORT = 0.2
@@ -144,28 +154,68 @@ async def test_a_draining_pod_claims_nothing_new(app: App, connection: asyncpg.C
 
 
 async def test_a_claim_that_is_answered_after_the_grace_time_starts_nothing_that_stays(
-    dsn: str, connection: asyncpg.Connection
+    dsn: str, connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(pod_module, "_LAST_WAIT", 0.5)
     app = make_app(dsn, grace=SHORT)
     told = recorded(app)
     held = Held(app)
     async with app:
         pod = await start_pod(app)
         await until("it serves", lambda: pod.use().target and pod.pod.status().listening)
+        grace_is_over = watched_stop_all(pod)
         async with connection.transaction():
             await connection.execute("SELECT FROM rota.pod FOR UPDATE")
             job = await held.handler.enqueue(max_attempts=1)
             async with app.database.connection() as other:
                 await until("a claim waits for the row", lambda: other.fetchval(WAITING))
             pod.wish_to_stop.set()
-            await asyncio.wait_for(told.wait_for(PodDraining), PATIENCE)
-            over = asyncio.Event()
-            asyncio.get_running_loop().call_later(2 * SHORT, over.set)
-            await soon(over)
+            await soon(grace_is_over)
         await pod.stop()
         row = await job.status()
     assert (row.state, row.attempt) == (JobState.READY, 0)
     assert [left.clean for left in told.all(PodLeft)] == [True]
+
+
+def watched_stop_all(pod: RunningPod) -> asyncio.Event:
+    """Set once the pod has asked what runs to stop."""
+    claimer, asked = pod.pod._shared.claimers[QUEUE], asyncio.Event()
+    stop_all = claimer.stop_all
+
+    def watched(why: str) -> int:
+        asked.set()
+        return stop_all(why)
+
+    claimer.stop_all = watched  # type: ignore[method-assign]
+    return asked
+
+
+async def test_a_pod_that_cannot_say_yet_that_it_drains_claims_nothing_new_all_the_same(
+    app: App, told: Recorder, connection: asyncpg.Connection
+) -> None:
+    """FOR SHARE holds up the word and lets claims pass: it is the pod that must not send any."""
+    held = Held(app)
+
+    @app.job(queue="elsewhere")
+    async def probe() -> str:
+        return "notices have passed"
+
+    async with app:
+        pod, other = await start_pod(app), await start_pod(app, "elsewhere")
+        await held.handler.enqueue()
+        await held.inside(1)
+        await pod.settled()
+        async with connection.transaction():
+            await connection.execute("SELECT FROM rota.pod WHERE id = $1 FOR SHARE", pod.pod._membership.pod)
+            pod.wish_to_stop.set()
+            await asyncio.wait_for(told.wait_for(PodDraining), PATIENCE)
+            late = await held.handler.enqueue()
+            assert await (await probe.enqueue()).result(PATIENCE) == "notices have passed"
+            held.let_go.set()
+        await pod.stop()
+        await other.stop()
+        row = await late.status()
+    assert (row.state, row.claim) == (JobState.READY, 0)
 
 
 async def test_a_pod_without_any_grace_still_says_that_it_drains(

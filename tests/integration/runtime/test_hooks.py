@@ -9,9 +9,10 @@ import pytest
 
 from rota import App, Change, Context, Dead, Fixed, JobFailed, JobState, Release
 from rota.events import HookFailed, JobsLost, PodLeft
+from rota.runtime import pod as pod_module
 from rota.runtime.hooks import Hook
 from rota.testing import Recorder
-from tests.support.pods import PATIENCE, QUEUE, ended, make_app, recorded, running, soon
+from tests.support.pods import PATIENCE, QUEUE, ended, running, soon
 
 
 class Watcher:
@@ -209,9 +210,10 @@ async def test_a_slow_hook_holds_up_no_job(app: App) -> None:
         let_go.set()
 
 
-async def test_a_hook_that_hangs_does_not_keep_the_pod_from_leaving(dsn: str) -> None:
-    app = make_app(dsn)
-    told = recorded(app)
+async def test_a_hook_that_hangs_does_not_keep_the_pod_from_leaving(
+    app: App, told: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pod_module, "_LAST_WAIT", 0.3)
 
     @app.on_change
     async def hangs(change: Change) -> None:

@@ -135,8 +135,11 @@ async def test_a_thread_past_its_timeout_is_flagged_and_keeps_its_slot_until_it_
 
 
 async def test_a_thread_may_look_whether_it_was_asked_to_stop(app: App, gate: Gate) -> None:
+    contexts: list[Context] = []
+
     @app.job(queue=QUEUE, max_attempts=1)
     def polite(ctx: Context) -> None:
+        contexts.append(ctx)
         gate.pass_through()
         ctx.raise_if_cancelled()
 
@@ -144,6 +147,7 @@ async def test_a_thread_may_look_whether_it_was_asked_to_stop(app: App, gate: Ga
         job = await polite.enqueue()
         await asyncio.wait_for(gate.inside.wait(), PATIENCE)
         await job.cancel()
+        await until("it is asked to stop", lambda: contexts[0].cancelled)
         gate.open()
         with pytest.raises(JobFailed, match="ended cancelled"):
             await job.result(PATIENCE)

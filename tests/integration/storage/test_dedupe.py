@@ -83,6 +83,28 @@ async def test_an_end_that_is_not_yet_committed_is_waited_for(stage: Stage) -> N
     assert (skipped, id != run["id"]) == (False, True)
 
 
+GATE = """
+    CREATE FUNCTION public.gate() RETURNS trigger LANGUAGE plpgsql
+    AS $$ BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END $$;
+    CREATE TRIGGER gate AFTER INSERT ON rota.job FOR EACH STATEMENT EXECUTE FUNCTION public.gate();
+"""
+
+
+async def test_if_the_other_ends_between_finding_it_and_naming_it_the_job_is_inserted(stage: Stage) -> None:
+    pod = await stage.boot()
+    run = await stage.run_one(pod, dedupe="welcome:17")
+    await stage.connection.execute(GATE)
+    one, two = await stage.connect(), await stage.connect()
+    finalize = stage.database.queries["finalize_jobs"]
+    async with one.transaction():
+        await one.execute("SELECT pg_advisory_xact_lock(1)")
+        second = asyncio.ensure_future(stage.jobs.enqueue_jobs([REQUEST], on=two))
+        await stage.until_blocked(two)
+        await one.execute(finalize, pod.id, pod.incarnation, [run["id"]], [run["claim"]], None, None)
+    ((id, skipped),) = await second
+    assert (skipped, id != run["id"]) == (False, True)
+
+
 async def test_an_end_that_rolls_back_keeps_the_key(stage: Stage) -> None:
     pod = await stage.boot()
     run = await stage.run_one(pod, dedupe="welcome:17")

@@ -198,12 +198,12 @@ async def test_bad_options_are_refused_and_nothing_is_written(
 
 
 @pytest.mark.parametrize("others", [0, 1])
-@pytest.mark.parametrize("end", [datetime.min, datetime.max])
+@pytest.mark.parametrize("end", [datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)])
 async def test_an_endless_time_is_refused_lest_it_break_those_who_reckon_with_it(
     shared_stage: Stage, end: datetime, others: int
 ) -> None:
     """asyncpg writes the last datetime there is as infinity, which cannot be subtracted from."""
-    shape = Shape(QUEUE, KIND, run_at=end.replace(tzinfo=UTC))
+    shape = Shape(QUEUE, KIND, run_at=end)
     with pytest.raises(RefusedData, match="finite"):
         await shared_stage.jobs.enqueue_jobs(
             [Request(shape, "{}"), *[Request(Shape(QUEUE, KIND), "{}")] * others]

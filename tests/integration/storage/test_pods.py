@@ -206,7 +206,9 @@ async def test_counts_are_by_queue_kind_and_state(stage: Stage) -> None:
     assert sum(count.jobs for count in await stage.jobs.count_jobs()) == 5
 
 
-async def test_an_incarnation_names_a_boot_for_drain_too(stage: Stage) -> None:
+async def test_a_boot_that_nobody_registered_neither_drains_nor_beats(stage: Stage) -> None:
     pod = await stage.boot()
-    assert not await stage.pods.drain_pod(pod.id, Incarnation(pod.incarnation + 1))
+    other = Incarnation(pod.incarnation + 1)
+    assert not await stage.pods.drain_pod(pod.id, other)
+    assert await stage.pods.beat(pod.id, other, 10.0) is None
     assert (await stage.pods.list_pods())[0].state == "up"

@@ -69,8 +69,9 @@ async def test_a_draining_boot_that_is_registered_over_costs_no_attempt_either(s
     pod = await stage.boot()
     run = await stage.run_one(pod)
     await stage.pods.drain_pod(pod.id, pod.incarnation)
-    await stage.boot(pod.id)
+    again = await stage.boot(pod.id)
     assert (await stage.job(run["id"])).attempt == 0
+    assert ids(await stage.claim(again)) == [run["id"]], "the new boot is not draining"
 
 
 async def test_a_job_that_loses_its_pod_on_its_last_attempt_is_dead(stage: Stage) -> None:
