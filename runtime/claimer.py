@@ -135,8 +135,15 @@ class Claimer:
                 lanes.create_task(self._lane())
 
     async def _lane(self) -> None:
-        patience = Patience(f"working {self.queue}", self._tell)
         kept = Kept(self._shared.database)
+        try:
+            await self._ply(kept)
+        finally:
+            await kept.give_back()
+
+    async def _ply(self, kept: Kept) -> None:
+        """Go back and forth between slots and database while there is something to carry."""
+        patience = Patience(f"working {self.queue}", self._tell)
         while True:
             if not self._endings and not (self._hungry and self._claimable() > 0):
                 self._due.clear()

@@ -334,6 +334,26 @@ async def test_nothing_of_a_pod_is_left_when_it_has_gone(app: App) -> None:
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("rota-handler")]
 
 
+@pytest.mark.xfail(strict=True, reason="runtime/claimer.py: a lane that ends does not give its Kept back")
+async def test_a_pod_that_has_left_keeps_no_connection_of_the_apps(
+    app: App, connection: asyncpg.Connection
+) -> None:
+    """Or closing the app waits for it, five seconds, and then cuts it."""
+
+    @app.job(queue=QUEUE)
+    async def handle() -> str:
+        return "fine"
+
+    async with app:
+        pod = await start_pod(app)
+        job = await handle.enqueue(connection=connection)
+        assert await job.result(PATIENCE) == "fine"
+        await pod.stop()
+        pool = app.database._pool
+        assert pool is not None
+        assert pool.get_idle_size() == pool.get_size()
+
+
 async def test_a_pod_that_is_cancelled_stops_its_handlers(dsn: str) -> None:
     app = make_app(dsn)
     inside, stopped = asyncio.Event(), asyncio.Event()
