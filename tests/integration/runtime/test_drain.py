@@ -334,7 +334,6 @@ async def test_nothing_of_a_pod_is_left_when_it_has_gone(app: App) -> None:
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("rota-handler")]
 
 
-@pytest.mark.xfail(strict=True, reason="runtime/claimer.py: a lane that ends does not give its Kept back")
 async def test_a_pod_that_has_left_keeps_no_connection_of_the_apps(
     app: App, connection: asyncpg.Connection
 ) -> None:
