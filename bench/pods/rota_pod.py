@@ -77,9 +77,9 @@ class RotaPod:
         jobs, gate = self._app.jobs, self._gate
         work = jobs.work_jobs
 
-        async def pass_and_work(*arguments: Any) -> list[Any]:
+        async def pass_and_work(*arguments: Any, **named: Any) -> list[Any]:
             await gate.passed()
-            return await work(*arguments)
+            return await work(*arguments, **named)
 
         jobs.work_jobs = pass_and_work  # type: ignore[method-assign, assignment]
 
