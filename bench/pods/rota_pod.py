@@ -81,7 +81,7 @@ class RotaPod:
             await gate.passed()
             return await work(*arguments, **named)
 
-        jobs.work_jobs = pass_and_work  # type: ignore[method-assign, assignment]
+        jobs.work_jobs = pass_and_work  # type: ignore[method-assign]
 
 
 class RotaProducer:
