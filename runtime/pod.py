@@ -37,6 +37,9 @@ from .worker import STOPPED_BY_DRAIN, STOPPED_BY_FENCE, Worker
 _LAST_WAIT = 3.0
 """Seconds a cancelled handler gets to end before the pod leaves without it."""
 
+_HOOKS_WAIT = 1.0
+"""Seconds for hooks to hear the last changes."""
+
 
 @dataclass(frozen=True, slots=True)
 class QueueUse:
@@ -257,10 +260,9 @@ class Pod:
         await _attempt(self._say_draining(), _LAST_WAIT)
         await _attempt(self._all_idle(), grace - (self.app.clock.monotonic() - began))
         released = sum(claimer.stop_all(STOPPED_BY_DRAIN) for claimer in claimers)
-        await _attempt(self._all_idle(), _LAST_WAIT)
-        await _attempt(self._progress.flush(), _LAST_WAIT)
-        clean = await _attempt(self._membership.leave(), _LAST_WAIT)
-        await _attempt(self._hooks.flush(), _LAST_WAIT)
+        # With a grace of 25 s the two waits fit into Kubernetes' 30.
+        clean = await _attempt(self._leave(), _LAST_WAIT)
+        await _attempt(self._hooks.flush(), _HOOKS_WAIT)
         self._tell(PodLeft(bool(clean), released))
 
     async def _say_draining(self) -> None:
@@ -273,6 +275,11 @@ class Pod:
                 await patience.wait(error)
             else:
                 return
+
+    async def _leave(self) -> bool:
+        """Pointless before all is idle: the row of a pod that still runs something must expire."""
+        await self._all_idle()
+        return await self._membership.leave()
 
     async def _all_idle(self) -> None:
         for claimer in self._shared.claimers.values():
