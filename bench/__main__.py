@@ -9,10 +9,11 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
 from rich.console import Console
 
-from bench.contenders import NAMES, contenders
+from bench.contenders import NAMES, at_hand, contenders
 from bench.goals import judge
 from bench.harness import Bench
 from bench.peer import PeerMissing
@@ -44,7 +45,7 @@ async def _run(asked: argparse.Namespace, dsn: str) -> int:
     console = Console(width=None if sys.stdout.isatty() else 110)
     bench = Bench(
         server=Server(dsn),
-        contenders=contenders(asked.contenders),
+        contenders=contenders(asked.contenders or (at_hand() if asked.quick else NAMES)),
         runs=asked.runs or (1 if asked.quick else 3),
         sizes=QUICK if asked.quick else FULL,
         selected=frozenset(asked.only),
@@ -57,7 +58,8 @@ async def _run(asked: argparse.Namespace, dsn: str) -> int:
                 await _measure(bench, word, measure)
     finally:
         await bench.server.drop_all()
-    return _conclude(bench, strict=asked.strict)
+    file = asked.out or (QUICK_FILE if asked.quick else FILE)
+    return _conclude(bench, file, strict=asked.strict)
 
 
 async def _introduce(bench: Bench) -> None:
@@ -75,13 +77,12 @@ async def _measure(bench: Bench, word: str, measure: Work) -> None:
     print_figures(bench.console, [each for each in bench.figures.all() if each.work.startswith(word)])
 
 
-def _conclude(bench: Bench, *, strict: bool) -> int:
+def _conclude(bench: Bench, file: Path, *, strict: bool) -> int:
     verdicts = judge(bench.figures, bench.sizes)
     bench.console.rule("figures")
     print_figures(bench.console, bench.figures.all())
     bench.console.rule("goals")
     print_goals(bench.console, verdicts)
-    file = QUICK_FILE if bench.sizes is QUICK else FILE
     write_file(bench.figures, verdicts, file)
     bench.say(f"written to {os.path.relpath(file)}")
     return int(strict and not all(verdict.met for verdict in verdicts))
@@ -91,11 +92,14 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--only", type=_words(WORKS), default=tuple(WORKS), metavar="WORD,WORD",
                         help=f"measure only these: {', '.join(WORKS)}")  # fmt: skip
-    parser.add_argument("--contenders", type=_words(NAMES), default=NAMES, metavar="NAME,NAME",
-                        help=f"who takes part: {', '.join(NAMES)}")  # fmt: skip
+    parser.add_argument("--contenders", type=_words(NAMES), metavar="NAME,NAME",
+                        help=f"who takes part: {', '.join(NAMES)} "
+                             "(default all; with --quick those that are installed)")  # fmt: skip
     parser.add_argument("--runs", type=int, help="runs of everything (default 3; 1 with --quick)")
     parser.add_argument("--quick", action="store_true",
-                        help="small sizes, to try the bench itself; the ratios mean little")  # fmt: skip
+                        help="smallest sizes, to try the bench itself; the figures mean nothing")  # fmt: skip
+    parser.add_argument("--out", type=Path, metavar="FILE",
+                        help="the figures go here (default bench/out/latest.json or quick.json)")  # fmt: skip
     parser.add_argument("--strict", action="store_true", help="exit with 1 when a goal is missed")
     parser.add_argument("--list", action="store_true", help="print the words and end")
     parser.add_argument("--dsn", default=os.environ.get("ROTA_BENCH_DSN"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.peer import pgqueuer_python
+from bench.peer import is_installed, pgqueuer_python
 from bench.stores import PgQueuerStore, RotaStore, Store
 from bench.words import CEILING, PGQUEUER, ROTA
 from rota.settings import PodSettings
@@ -35,6 +35,11 @@ class Contender:
     """What its program is told beside what all are told."""
     idle_options: Mapping[str, Any] = field(default_factory=dict)
     """The same where what counts is how soon an idle pod picks up a job."""
+
+
+def at_hand() -> tuple[str, ...]:
+    """Those that need no installing."""
+    return NAMES if is_installed() else (ROTA, CEILING)
 
 
 def contenders(names: Iterable[str]) -> list[Contender]:

@@ -89,7 +89,13 @@ class Pods:
 
 @asynccontextmanager
 async def pods(
-    contender: Contender, dsn: str, *, number: int = 1, kind: str = "noop", rss_every: int = 0
+    contender: Contender,
+    dsn: str,
+    *,
+    number: int = 1,
+    kind: str = "noop",
+    rss_every: int = 0,
+    uncapped: bool = False,
 ) -> AsyncIterator[Pods]:
     """Start so many pods, connected and not yet at work; they are gone afterwards."""
     with tempfile.NamedTemporaryFile() as file:
@@ -97,7 +103,8 @@ async def pods(
         shared = mmap.mmap(file.fileno(), 0)
         common = {
             **contender.options, "role": "pod", "dsn": dsn, "kind": kind, "tally": file.name,
-            "slots": SLOTS, "lanes": LANES, "rss_every": rss_every,
+            "slots": SLOTS, "cap": SLOTS * number, "lanes": LANES, "rss_every": rss_every,
+            "uncapped": uncapped,
         }  # fmt: skip
         children: list[Child] = []
         try:

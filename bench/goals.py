@@ -10,14 +10,23 @@ from typing import Literal
 from bench.figures import Figures
 from bench.sizes import Sizes
 from bench.words import (
+    CAPPED,
     CEILING,
     CPU_PER_JOB,
+    FOLLOWER_KILLED,
+    LEADER_KILLED,
+    LEADER_LEAVES,
     PGQUEUER,
     PICKUP_P50,
     PICKUP_P95,
+    RESIZE_P99,
+    RESTARTED,
     ROTA,
+    UNCAPPED,
     WAL_PER_JOB,
     Works,
+    planner,
+    still,
 )
 
 Sense = Literal[">=", "<="]
@@ -31,7 +40,8 @@ class Goal:
 
     name: str
     over: tuple[str, str]
-    under: tuple[str, str]
+    under: tuple[str, str] | None
+    """None: the figure itself has to meet the bar."""
     sense: Sense
     bar: float
 
@@ -49,7 +59,7 @@ class Verdict:
 
 def judge(figures: Figures, sizes: Sizes) -> list[Verdict]:
     """Every goal for which this run has both figures."""
-    return [verdict for goal in goals(sizes) if (verdict := _judge(goal, figures))]
+    return [verdict for goal in (*goals(sizes), *cluster_goals(sizes)) if (verdict := _judge(goal, figures))]
 
 
 def goals(sizes: Sizes) -> Iterator[Goal]:
@@ -72,8 +82,29 @@ def goals(sizes: Sizes) -> Iterator[Goal]:
     yield Goal(WAL_PER_JOB, (WAL_PER_JOB, ROTA), (WAL_PER_JOB, CEILING), "<=", 1.1)
 
 
+def cluster_goals(sizes: Sizes) -> Iterator[Goal]:
+    """The table of the second issue, line by line."""
+    for work, bar in (
+        (RESIZE_P99, 250.0),
+        (LEADER_LEAVES, 100.0),
+        (LEADER_KILLED, 1.0),
+        (FOLLOWER_KILLED, 1.0),
+        (RESTARTED, 1.0),
+        *((still("follower", queues), 0.6) for queues in sizes.still_queues),
+        *((still("leader", queues), 2.0) for queues in sizes.still_queues),
+        *((planner(name), 500.0) for name in ("cold start", "one join", "one leave", "one resize")),
+    ):
+        yield Goal(work, (work, ROTA), None, "<=", bar)
+    yield Goal(CAPPED, (CAPPED, ROTA), (UNCAPPED, ROTA), ">=", 0.95)
+
+
 def _judge(goal: Goal, figures: Figures) -> Verdict | None:
-    over, under = figures.find(*goal.over), figures.find(*goal.under)
+    over = figures.find(*goal.over)
+    if goal.under is None:
+        if over is None:
+            return None
+        return Verdict(goal.name, over.value, goal.bar, goal.sense, over.value <= goal.bar)
+    under = figures.find(*goal.under)
     if over is None or under is None:
         return None
     # Round by round, because a machine that slows down for a while does so for both.
@@ -84,6 +115,7 @@ def _judge(goal: Goal, figures: Figures) -> Verdict | None:
 
 def _title(goal: Goal) -> str:
     """The goal's name and what the figure is held against."""
+    assert goal.under is not None
     (work, contender), (other_work, other_contender) = goal.over, goal.under
     against = other_contender if other_contender != contender else other_work
     return f"{goal.name} / {against}" if against != work else goal.name

@@ -99,13 +99,14 @@ class Bench:
         waiting: int | None = None,
         clear: bool = True,
         rss_every: int = 0,
+        uncapped: bool = False,
     ) -> Drained:
         """Have so many pods drain so many jobs, of as many or more that wait."""
         store, warm = contender.store, self.sizes.warm * number
         dsn = self.server.dsn(database)
         async with (
             self.connected(database) as connection,
-            pods(contender, dsn, number=number, rss_every=rss_every) as working,
+            pods(contender, dsn, number=number, rss_every=rss_every, uncapped=uncapped) as working,
         ):
             if clear:
                 await store.clear(connection)

@@ -10,20 +10,25 @@ from bench.process import ROOT
 
 REQUIREMENTS = ROOT / "bench" / "requirements-pgqueuer.txt"
 HOME = ROOT / ".tools" / "pgqueuer-venv"
+PYTHON = HOME / "bin" / "python"
+STAMP = HOME / "installed.txt"
 
 
 class PeerMissing(Exception):
     """PgQueuer could not be installed."""
 
 
+def is_installed() -> bool:
+    """Whether PgQueuer is there already, in the versions we pinned."""
+    return PYTHON.exists() and STAMP.exists() and STAMP.read_text() == REQUIREMENTS.read_text()
+
+
 def pgqueuer_python() -> Path:
     """The interpreter that has PgQueuer, in the versions and with the hashes we pinned."""
-    python, stamp = HOME / "bin" / "python", HOME / "installed.txt"
-    wanted = REQUIREMENTS.read_text()
-    if python.exists() and stamp.exists() and stamp.read_text() == wanted:
-        return python
+    if is_installed():
+        return PYTHON
     print(f"Setting up PgQueuer in {HOME.relative_to(ROOT)} ...", flush=True)
-    install = (python, "-m", "pip", "install", "--quiet", "--require-hashes", "-r", REQUIREMENTS)
+    install = (PYTHON, "-m", "pip", "install", "--quiet", "--require-hashes", "-r", REQUIREMENTS)
     try:
         subprocess.run((sys.executable, "-m", "venv", "--clear", HOME), check=True)
         subprocess.run((*install, "--disable-pip-version-check"), check=True)
@@ -31,5 +36,5 @@ def pgqueuer_python() -> Path:
         raise PeerMissing(
             "PgQueuer could not be installed (see above); bench without it by --contenders rota,ceiling."
         ) from error
-    stamp.write_text(wanted)
-    return python
+    STAMP.write_text(REQUIREMENTS.read_text())
+    return PYTHON

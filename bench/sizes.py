@@ -28,19 +28,29 @@ class Sizes:
     samples: int = 100
     """Pickups per contender and run."""
     wal: int = 20_000
+    resizes: int = 100
+    still: float = 30.0
+    """Seconds over which stillness is listened to."""
+    still_queues: tuple[int, ...] = (1, 10, 100)
+    crowd_pods: int = 1_000
 
 
 FULL = Sizes()
 QUICK = Sizes(
-    warm=1_000,
-    drain=5_000,
-    backlog=50_000,
-    crowd=50_000,
-    long=10_000,
-    flat=50_000,
-    one_by_one=50,
-    concurrent=500,
-    turns=2,
-    samples=20,
-    wal=5_000,
+    warm=500,
+    drain=1_000,
+    backlog=3_000,
+    crowd=3_000,
+    long=2_000,
+    flat=5_000,
+    one_by_one=20,
+    concurrent=200,
+    bulk=1_000,
+    turns=1,
+    samples=5,
+    wal=1_000,
+    resizes=4,
+    still=2.0,
+    still_queues=(1,),
+    crowd_pods=50,
 )

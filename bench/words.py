@@ -12,6 +12,25 @@ PICKUP_P50, PICKUP_P95 = "pickup: p50", "pickup: p95"
 CPU_PER_JOB = "python: CPU per job"
 WAL_PER_JOB = "wal: bytes per job"
 
+RESIZE_P50, RESIZE_P99 = "cluster: resize, p50", "cluster: resize, p99"
+LEADER_LEAVES = "cluster: leader leaves, next has planned"
+LEADER_KILLED = "cluster: leader killed, beyond the lease TTL"
+FOLLOWER_KILLED = "cluster: follower killed, beyond the pod TTL"
+RESTARTED = "cluster: restarted, its jobs run again"
+CAPPED, UNCAPPED = "cluster: drain with the cap", "cluster: drain without any"
+SECONDS, PER_SECOND, COUNT = "s", "/s", ""
+
+
+def still(who: str, queues: int) -> str:
+    """An idle pod's talking."""
+    return f"cluster: statements of a {who}, {queues} queues"
+
+
+def planner(name: str) -> str:
+    """The planner at 1,000 pods and 200 queues."""
+    return f"cluster: planner, {name}"
+
+
 RATE, MILLISECONDS, MICROSECONDS, MEBIBYTES, BYTES = "jobs/s", "ms", "µs", "MiB", "B"
 
 

@@ -13,11 +13,18 @@ what a program may want to know is in attributes.
     ├── HandlerMissing            this app has no handler of that kind
     ├── AppClosed                 the app was used before it was opened or after it was closed
     ├── JobNotFound
+    ├── QueueNotFound
+    ├── QueueExists               a queue of that name cannot be created again
+    ├── PodNotFound
+    ├── CapOvertaken              the change of a cap that was waited for gave way to a later one
+    ├── HandOverTimeout           the change of a cap that was waited for goes on
     ├── JobFailed                 `await job.result()` of a job that ended dead or cancelled
     ├── ResultTimeout             `await job.result(timeout=...)` did not see an end in time
-    ├── SchemaMissing, SchemaTooOld, SchemaTooNew
+    ├── SchemaMissing, SchemaTooOld, SchemaTooNew, SchemaEdited
     ├── EmbeddedPostgresError     the embedded server cannot be found, started or reached
     ├── PodRetired                a later incarnation of this pod registered over this one
+    ├── PodTwin                   another process runs as this pod
+    ├── LeaseLost                 the lease has passed on, or can no longer be trusted
     └── StorageError              Postgres said no
         ├── DatabaseUnavailable   waiting may heal it
         ├── DatabaseRefused       waiting cannot: wrong password, no such database, no right
@@ -26,6 +33,8 @@ what a program may want to know is in attributes.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 class RotaError(Exception):
@@ -70,6 +79,55 @@ class JobNotFound(RotaError):
     def __init__(self, job: int) -> None:
         super().__init__(f"There is no job {job}; it may have been pruned.")
         self.job = job
+
+
+class QueueNotFound(RotaError):
+    """No queue has this name."""
+
+    def __init__(self, queue: str, known: Sequence[str]) -> None:
+        super().__init__(f'There is no queue "{queue}"; {_there_are(known)}.')
+        self.queue = queue
+        self.known = tuple(known)
+
+
+class QueueExists(RotaError):
+    """A queue of this name is there already; it was left as it is."""
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(f'Queue "{queue}" exists already and was left as it is; resize or set changes it.')
+        self.queue = queue
+
+
+class PodNotFound(RotaError):
+    """No pod has this name or id."""
+
+    def __init__(self, pod: str, known: Sequence[str]) -> None:
+        super().__init__(f'There is no pod "{pod}"; {_there_are(known)}.')
+        self.pod = pod
+        self.known = tuple(known)
+
+
+class CapOvertaken(RotaError):
+    """A later change took the place of the one that was waited for."""
+
+    def __init__(self, queue: str, cap: int, aim: str) -> None:
+        super().__init__(
+            f'The cap {cap} of queue "{queue}" was overtaken by a later change before it was {aim}.'
+        )
+        self.queue = queue
+        self.cap = cap
+
+
+class HandOverTimeout(RotaError, TimeoutError):
+    """The change that was waited for had not come far enough in time; it goes on."""
+
+    def __init__(self, queue: str, cap: int, aim: str, timeout: float, left: str) -> None:
+        super().__init__(
+            f'The cap {cap} of queue "{queue}" is not {aim} after {timeout:g} s ({left}); the change stays.'
+        )
+        self.queue = queue
+        self.cap = cap
+        self.timeout = timeout
 
 
 class JobFailed(RotaError):
@@ -128,12 +186,36 @@ class SchemaTooNew(RotaError):
         self.known = known
 
 
+class SchemaEdited(RotaError):
+    """A migration of the schema is not the one that this code has under its number."""
+
+    def __init__(self, schema: str, migrations: Sequence[str]) -> None:
+        super().__init__(
+            f'Schema "{schema}" was made by another build of Rota, which has something else in '
+            f"{', '.join(migrations)}; use the release that made it, or start from an empty schema."
+        )
+        self.schema = schema
+        self.migrations = tuple(migrations)
+
+
 class EmbeddedPostgresError(RotaError):
     """The embedded server cannot be found, started or reached."""
 
 
 class PodRetired(RotaError):
     """A later incarnation of this pod registered over this one."""
+
+
+class PodTwin(RotaError):
+    """Another process runs as this pod."""
+
+
+class LeaseLost(RotaError):
+    """The lease has passed on, or can no longer be trusted."""
+
+    def __init__(self, epoch: int) -> None:
+        super().__init__(f"The lease of epoch {epoch} is over; another pod may lead.")
+        self.epoch = epoch
 
 
 class StorageError(RotaError):
@@ -154,3 +236,14 @@ class Conflict(StorageError):
 
 class RefusedData(StorageError):
     """This very data was refused (SQLSTATE class 22, 23 or 54)."""
+
+
+_MOST_NAMES = 12
+
+
+def _there_are(known: Sequence[str]) -> str:
+    """What there is instead, as far as a sentence can hold it."""
+    if not known:
+        return "there is none"
+    more = f" and {len(known) - _MOST_NAMES} more" if len(known) > _MOST_NAMES else ""
+    return f"there {'is' if len(known) == 1 else 'are'} {', '.join(known[:_MOST_NAMES])}{more}"

@@ -89,6 +89,14 @@ class JobOverdue(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class JobAlone(Event):
+    """A job is on its last chance: this pod empties itself and runs it alone."""
+
+    queue: str
+    job: int
+
+
+@dataclass(frozen=True, slots=True)
 class OutcomeRefused(Event):
     """Postgres refused the very data of one outcome; the job fails with that reason."""
 
@@ -139,6 +147,27 @@ class PodRegistered(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class PodWaits(Event):
+    """An earlier boot of this pod may still be alive on another machine; this one waits for its TTL."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class PodFenced(Event):
+    """No beat was answered for so long that this pod stops what it runs; a new boot follows."""
+
+    silent: float
+
+
+@dataclass(frozen=True, slots=True)
+class PodExits(Event):
+    """This process ends, because what it runs could not be stopped before others may be given it."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class PodDraining(Event):
     """This pod claims nothing new and waits for what runs."""
 
@@ -160,6 +189,61 @@ class PodsExpired(Event):
 
     pods: Sequence[UUID]
     rescued: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTaken(Event):
+    """This pod leads."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseGone(Event):
+    """This pod leads no more."""
+
+    epoch: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NobodyLeads(Event):
+    """No pod has held the lease for so long: slots are not divided, and due jobs not made ready."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class RoleUnbounded(Event):
+    """The database role has no such timeouts: a client stopped inside a statement could hold up others."""
+
+    timeouts: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ClocksParted(Event):
+    """What the server says of time cannot be trusted: the leader expires no pod for a while."""
+
+    reason: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePlanned(Event):
+    """The leader moved slots of a queue; the sentence says which and why."""
+
+    queue: str
+    granted: int
+    revoked: int
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class SlotsChanged(Event):
+    """This pod was told another number of slots for a queue."""
+
+    queue: str
+    slots: int
 
 
 @dataclass(frozen=True, slots=True)

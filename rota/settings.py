@@ -6,6 +6,7 @@ each part is handed only its own section. All times are seconds.
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
@@ -74,6 +75,9 @@ class PodSettings:
     )
     zone: str = Field(default="", description="where it runs, to spread and to show")
     capacity: int = Field(default=256, ge=1, le=100_000, description="slots in all, whatever queues ask for")
+    capacities: dict[str, int] = Field(
+        default_factory=dict, description='slots of single queues, as JSON: {"reports": 2}'
+    )
     lanes: int = Field(
         default=2, ge=1, le=16, description="claims under way at once per queue; two saturate Postgres"
     )
@@ -85,6 +89,13 @@ class PodSettings:
     )
     beat: float = Field(default=2.0, gt=0, description="how often the pod says that it lives")
     ttl: float = Field(default=10.0, gt=0, description="a pod silent for so long has lost its jobs")
+    fence: Literal["auto", "cancel", "exit"] = Field(
+        default="auto",
+        description=(
+            "what a pod does that cannot reach the database: cancel its handlers, or end when they do not; "
+            "auto: exit under Kubernetes and where sync handlers are registered"
+        ),
+    )
     poll: float = Field(
         default=0.5, gt=0, description="how often to look for work where LISTEN does not work"
     )
@@ -99,11 +110,30 @@ class PodSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class LeaseSettings:
+    """The leader's lease."""
+
+    ttl: float = Field(default=5.0, gt=0, description="a leader silent for so long has lost the lease")
+    renew: float = Field(default=1.5, gt=0, description="how often the leader renews it")
+    plan: float = Field(
+        default=5.0, gt=0, description="how often the leader looks at all slots, whatever it is told"
+    )
+
+    @model_validator(mode="after")
+    def _a_ttl_spans_three_renewals(self) -> Self:
+        if self.ttl < 3 * self.renew:
+            raise ValueError(
+                f"the lease TTL ({self.ttl:g} s) must be at least three renewals ({self.renew:g} s each)"
+            )
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
 class JobSettings:
     """What holds for every job unless its kind or the job itself says otherwise."""
 
     queue: str = Field(default="default", description="the queue of kinds that name none")
-    max_workers: int = Field(default=10, ge=0, description="cap of a queue that no one has set")
+    max_workers: int = Field(default=10, ge=0, le=2**31 - 1, description="cap of a queue that no one has set")
     max_attempts: int = Field(default=5, ge=1, le=32_000, description="runs before a failing job is dead")
     timeout: float | None = Field(
         default=None, gt=0, description="no default: only the author knows how long is long"
@@ -139,8 +169,10 @@ class Settings(BaseSettings):
 
     app: str = Field(default="", description="module:attribute of the App, for the command line")
     queues: Annotated[tuple[str, ...], NoDecode] = Field(default=(), description="queues this pod serves")
+    lead: bool = Field(default=True, description="whether this pod may lead; one that may must be up")
     database: DatabaseSettings = DatabaseSettings()
     pod: PodSettings = PodSettings()
+    lease: LeaseSettings = LeaseSettings()
     job: JobSettings = JobSettings()
     log: LogSettings = LogSettings()
 
@@ -167,7 +199,15 @@ class Settings(BaseSettings):
     @classmethod
     def for_tests(cls) -> Settings:
         """Quick beats and a short drain, so that a test of a crash does not take ten seconds."""
-        return cls.load(pod=PodSettings(beat=0.5, ttl=3.0, grace=2.0, poll=0.05))
+        return cls.load(
+            pod=PodSettings(beat=0.5, ttl=3.0, grace=2.0, poll=0.05, fence="cancel"),
+            lease=LeaseSettings(ttl=1.5, renew=0.5, plan=0.5),
+        )
+
+
+def under_kubernetes() -> bool:
+    """Whether this process runs in a Kubernetes pod."""
+    return "KUBERNETES_SERVICE_HOST" in os.environ
 
 
 def check_name(what: str, name: object) -> str:

@@ -66,6 +66,8 @@ SETTLED = Metric(
 )
 RESCUED = Metric("rota.jobs.rescued", "{job}", (), "Jobs taken back from pods that fell silent")
 EXPIRED = Metric("rota.pods.expired", "{pod}", (), "Pods that fell silent, as found by this one")
+GRANTED = Metric("rota.slots.granted", "{slot}", ("queue",), "Slots that this pod, leading, gave to pods")
+REVOKED = Metric("rota.slots.revoked", "{slot}", ("queue",), "Slots that this pod, leading, took from pods")
 HOOKS = Metric("rota.hooks.failed", "{failure}", ("hook",), "State-change hooks that raised")
 OUTAGES = Metric("rota.database.lost", "{outage}", (), "Times a loop of this pod lost the database")
 WAIT = Metric("rota.job.wait", "s", ("queue", "kind"), "From when a job was due until it was claimed")
@@ -73,7 +75,7 @@ RUN = Metric("rota.job.run", "s", ("queue", "kind", "outcome"), "From the handle
 
 COUNTERS = (
     *(ENQUEUED, SKIPPED, CLAIMED, ENDED, LOST, OVERDUE, REFUSED, SETTLED, RESCUED),
-    *(EXPIRED, HOOKS, OUTAGES),
+    *(EXPIRED, GRANTED, REVOKED, HOOKS, OUTAGES),
 )
 HISTOGRAMS = (WAIT, RUN)
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
@@ -113,6 +115,9 @@ TELLINGS: Mapping[type[Event], Telling] = {
         "Job %(job)d (%(kind)s in %(queue)s) was told to stop (%(why)s) and still runs; it keeps its slot",
         ((OVERDUE, ""),),
     ),
+    events.JobAlone: Telling(
+        WARNING, "Job %(job)d in %(queue)s keeps losing its pod; this one runs it alone, for the last time"
+    ),
     events.OutcomeRefused: Telling(
         ERROR, "Postgres refused the outcome of job %(job)d of %(queue)s: %(reason)s", ((REFUSED, ""),)
     ),
@@ -128,12 +133,17 @@ TELLINGS: Mapping[type[Event], Telling] = {
     events.RetryRefused: Telling(
         WARNING, "The retry policy of %(queue)s cannot be used, the one before stays: %(reason)s"
     ),
-    events.RetryRefused: Telling(
-        WARNING, "The retry policy of %(queue)s cannot be used, the one before stays: %(reason)s"
-    ),
     events.PodRegistered: Telling(
         INFO, "Pod %(name)s (%(pod)s, incarnation %(incarnation)d) serves %(queues)s"
     ),
+    events.PodWaits: Telling(
+        WARNING,
+        "An earlier boot of this pod may live on another machine; waiting %(seconds).1f s for its end",
+    ),
+    events.PodFenced: Telling(
+        ERROR, "No beat was answered for %(silent).1f s: stopping all jobs, since others may be given them"
+    ),
+    events.PodExits: Telling(ERROR, "This process ends: %(reason)s"),
     events.PodDraining: Telling(
         INFO, "Draining: no new jobs, up to %(grace)g s for the %(running)d that run"
     ),
@@ -151,6 +161,19 @@ TELLINGS: Mapping[type[Event], Telling] = {
         "Pods fell silent: %(pods)s; rescued %(rescued)d of their jobs",
         ((EXPIRED, "pods"), (RESCUED, "rescued")),
     ),
+    events.LeaseTaken: Telling(INFO, "This pod leads, in epoch %(epoch)d"),
+    events.LeaseGone: Telling(INFO, "This pod leads no more, epoch %(epoch)d: %(reason)s"),
+    events.NobodyLeads: Telling(
+        WARNING,
+        "No pod has led for %(seconds).0f s; start one without ROTA_LEAD=false, or slots do not move",
+    ),
+    events.RoleUnbounded: Telling(
+        INFO,
+        "The database role has no %(timeouts)s; with them a stopped client cannot hold up the others",
+    ),
+    events.ClocksParted: Telling(WARNING, "No pod is expired for %(seconds)g s, because %(reason)s"),
+    events.QueuePlanned: Telling(INFO, "%(sentence)s", ((GRANTED, "granted"), (REVOKED, "revoked"))),
+    events.SlotsChanged: Telling(DEBUG, "This pod has %(slots)d slots of %(queue)s"),
     events.DatabaseLost: Telling(
         WARNING,
         "The database does not answer while %(doing)s, trying again in %(again_in).1f s: %(reason)s",

@@ -13,6 +13,8 @@ BatchNo = NewType("BatchNo", int)
 """Numbers the claims a pod sends; kept on the job row, to settle claims whose answer never came."""
 PodId = NewType("PodId", UUID)
 Incarnation = NewType("Incarnation", int)
+Epoch = NewType("Epoch", int)
+"""Numbers the tenures of leaders; fences every write of one."""
 QueueName = NewType("QueueName", str)
 Kind = NewType("Kind", str)
 

@@ -18,5 +18,6 @@ A job's life, in reading order:
     results     whoever waited is told
 
 Beside it: `pod` holds it all together, `heart` says that the pod lives, `janitor` gives the jobs of
-silent pods to others, `settler` settles claims whose answer never came.
+silent pods to others, `settler` settles claims whose answer never came, and `queues` lets operators look
+at queues and change them while all of it runs.
 """

@@ -16,12 +16,12 @@ from rota.errors import AppClosed, BadOption, HandlerConflict, JobNotFound
 from rota.settings import EMBEDDED, DatabaseSettings, Settings, check_name
 from rota.telemetry import Telemetry
 
+from ..storage.assignments import Assignments
 from ..storage.embedded import EmbeddedServer, start_embedded
 from ..storage.jobs import Enqueued, Jobs
 from ..storage.migrate import Migration, migrate, schema_status
 from ..storage.pods import Pods
 from ..storage.pool import Database, Kept, Password
-from ..storage.queues import Queues
 from ..storage.rows import JobRow, Request, Shape
 from .backoff import Retry
 from .enqueuer import MOST_AT_ONCE, Enqueuer
@@ -29,6 +29,7 @@ from .handlers import Function, Handler, Options, raw_request
 from .hooks import Hook
 from .job import Inserted, Job, Skipped
 from .middleware import Middleware
+from .queues import QueueControl, check_max_workers
 from .results import Results
 from .routing import Router, to_queue
 from .sync_door import SyncDoor
@@ -111,11 +112,8 @@ class App:
 
     def queue(self, name: str, *, max_workers: int = 10, retry: Retry | None = None) -> None:
         """Declare a queue's defaults; what operators set since is never overwritten."""
-        if isinstance(max_workers, bool) or not isinstance(max_workers, int) or max_workers < 0:
-            raise BadOption(
-                f"max_workers of {name!r} is {max_workers!r}; it must be a whole number from 0 up."
-            )
-        self._declared[check_name("queue", name)] = QueueDefaults(max_workers, retry)
+        check_name("queue", name)
+        self._declared[name] = QueueDefaults(check_max_workers(name, max_workers), retry)
 
     def job(
         self,
@@ -240,8 +238,12 @@ class App:
         return self._require().jobs
 
     @property
-    def queues(self) -> Queues:
-        return Queues(self.database)
+    def queues(self) -> QueueControl:
+        return QueueControl(self.database)
+
+    @property
+    def assignments(self) -> Assignments:
+        return Assignments(self.database)
 
     @property
     def pods(self) -> Pods:

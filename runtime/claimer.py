@@ -15,6 +15,7 @@ from typing import Any
 
 from rota.errors import BadOption, Conflict, DatabaseUnavailable, RefusedData
 from rota.events import JobOverdue, JobsClaimed, JobsEnded, JobsLost, RetryRefused, Tell
+from rota.service import Patience
 from rota.words import BatchNo
 
 from ..cluster.membership import Membership
@@ -27,7 +28,6 @@ from .finalizer import finalize_split, grouped
 from .handlers import Handler
 from .hints import Hints
 from .outcome import RELEASED
-from .service import Patience
 from .shared import Shared
 from .worker import STOPPED_BY_CANCEL, Worker, stop
 
@@ -44,8 +44,8 @@ class Claimer:
         self.queue = queue
         self.app = shared.app
         self.membership: Membership = shared.membership
-        self.target = 0
         self._shared = shared
+        self._slots = shared.slots
         self._jobs: Jobs = shared.jobs
         self._tell: Tell = shared.tell
         self._retry: Retry | None = None
@@ -60,7 +60,7 @@ class Claimer:
         self._runs: set[Context] = set()
         self._endings: list[Context] = []
         self._flying: dict[BatchNo, list[Context]] = {}
-        self._reserved = 0
+        self._aloft = 0
         self._free_slots: list[int] = []
         self._slots_made = 0
         self._news = 0
@@ -70,9 +70,14 @@ class Claimer:
         self._quiet.set()
 
     @property
+    def target(self) -> int:
+        """Slots this pod should have, as last told."""
+        return self._slots.target(self.queue)
+
+    @property
     def in_use(self) -> int:
         """Slots in use: runs that are not yet acknowledged, and what claims under way may take."""
-        return len(self._runs) + self._reserved
+        return self._slots.used(self.queue)
 
     @property
     def claiming(self) -> bool:
@@ -83,6 +88,11 @@ class Claimer:
     def running(self) -> int:
         """Handlers that have not ended."""
         return len(self._runs) - len(self._endings)
+
+    @property
+    def unended(self) -> int:
+        """The same, and true at every moment for whichever thread asks."""
+        return sum(run._task is not None for run in tuple(self._runs))
 
     def batches(self) -> Iterator[BatchNo]:
         """Every batch of which this pod still knows a job, or awaits the answer."""
@@ -101,15 +111,10 @@ class Claimer:
 
     def heed(self, terms: QueueTerms) -> None:
         """Take up what the queue's row says."""
-        target = 0 if terms.paused else min(terms.max_workers, self._shared.capacity)
         try:
             self._retry = policy_from_json(terms.retry)
         except BadOption as error:
             self._tell(RetryRefused(self.queue, str(error)))
-        if target > self.target:
-            self.target = target
-            self.wake()
-        self.target = target
 
     def cancel(self, job: int) -> None:
         """Stop a job that runs here."""
@@ -161,10 +166,10 @@ class Claimer:
         cap = self._share()
         runs, self._endings = self._endings[:cap], self._endings[cap:]
         self._runs.difference_update(runs)
-        most = min(cap, self._claimable())
+        most = self._slots.take(self.queue, len(runs), cap if self._welcome() else 0)
         batch = self._shared.next_batch()
-        reserved = max(len(runs), most)
-        self._reserved += reserved
+        taken = max(len(runs), most)
+        self._aloft += 1
         self._quiet.clear()
         self._flying[batch] = runs
         news = self._news
@@ -172,11 +177,12 @@ class Claimer:
             rows, refused = await self._send(kept, batch, runs, most)
         except DatabaseUnavailable:
             self._put_back(batch, runs)
-            self._give_up(reserved)
+            self._slots.keep(self.queue, len(runs))
+            self._give_up(taken, most > 0)
             raise
         except BaseException:
             self._put_back(batch, runs)
-            self._free(reserved)
+            self._land(taken, len(runs), most > 0)
             raise
         del self._flying[batch]
         self._acknowledge(runs, rows)
@@ -184,7 +190,33 @@ class Claimer:
             self._hungry = self._hints.learn(rows, most) or news != self._news or refused
             if rows:
                 self._start(batch, rows)
-        self._free(reserved)
+        self._land(taken, len(rows), most > 0)
+
+    async def claim_alone(self, job: int) -> None:
+        """Claim one job for a pod that runs nothing else; the caller keeps it so until this is idle."""
+        if not (self._welcome() and self._slots.take_alone(self.queue)):
+            return
+        batch = self._shared.next_batch()
+        self._aloft += 1
+        self._quiet.clear()
+        self._flying[batch] = []
+        membership = self.membership
+        try:
+            rows = await self._jobs.claim_alone(
+                membership.pod, membership.incarnation, batch, self.queue, job
+            )
+        except DatabaseUnavailable:
+            del self._flying[batch]
+            self._give_up(1, True)
+            raise
+        except BaseException:
+            del self._flying[batch]
+            self._land(1, 0, True)
+            raise
+        del self._flying[batch]
+        if rows:
+            self._start(batch, rows)
+        self._land(1, len(rows), True)
 
     def _share(self) -> int:
         """How much one round trip takes, so that the lanes have about the same; all of it when shrinking."""
@@ -224,9 +256,7 @@ class Claimer:
 
     def _claimable(self) -> int:
         """How many jobs a claim sent now may ask for."""
-        if not self._welcome():
-            return 0
-        return max(0, min(self.target - self.in_use, self._shared.room()))
+        return self._slots.may_take(self.queue) if self._welcome() else 0
 
     def _put_back(self, batch: BatchNo, runs: list[Context]) -> None:
         del self._flying[batch]
@@ -236,16 +266,19 @@ class Claimer:
         self._endings[:0] = runs
         self._due.set()
 
-    def _give_up(self, reserved: int) -> None:
+    def _give_up(self, taken: int, claimed: bool) -> None:
         def settled() -> None:
-            self._free(reserved)
+            self._land(taken, 0, claimed)
             self.wake()
 
         self._shared.settler.give_up(settled)
 
-    def _free(self, reserved: int) -> None:
-        self._reserved -= reserved
-        if not self._reserved and not self._runs:
+    def _land(self, taken: int, kept: int, claimed: bool) -> None:
+        """A round trip is over: of the slots it took so many stay in use."""
+        self._aloft -= 1
+        if self._slots.give(self.queue, taken, kept, flew=claimed):
+            self._shared.nudge()
+        if not self._aloft and not self._runs:
             self._quiet.set()
 
     def _acknowledge(self, runs: list[Context], rows: list[Any]) -> None:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from rota.events import HookFailed, Tell
+from rota.service import Service
 from rota.words import JobState
 
 from .context import Context
-from .service import Service
 
 _MOST_WAITING = 100_000
 _STATES = {

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from rota.errors import DatabaseRefused, DatabaseUnavailable
 from rota.events import ListenProbed, Tell
+from rota.service import Service
 
 from ..storage.notices import Notices, Receive
 from ..storage.pool import Database
-from .service import Service
 
 
 class Listener(Service):

@@ -1,14 +1,13 @@
-"""Looks out for jobs that nobody can run, so that they do not wait unnoticed."""
+"""The leader looks out for jobs that nobody can run, so that they do not wait unnoticed."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 from rota.events import KindUnknown, Tell
+from rota.service import Service
 
 from ..storage.jobs import Jobs
-from .service import Service
 
 _EVERY = 30.0
 
@@ -18,14 +17,13 @@ class Lookout(Service):
 
     doing = "looking for kinds that nobody runs"
 
-    def __init__(self, jobs: Jobs, queues: Sequence[str], tell: Tell) -> None:
+    def __init__(self, jobs: Jobs, tell: Tell) -> None:
         super().__init__(tell)
         self._jobs = jobs
-        self._queues = queues
         self._told: set[tuple[str, str]] = set()
 
     async def step(self) -> None:
-        orphans = set(await self._jobs.list_orphan_kinds(self._queues))
+        orphans = set(await self._jobs.list_orphan_kinds())
         for queue, kind in sorted(orphans - self._told):
             self._tell(KindUnknown(queue, kind))
         self._told = orphans

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 from rota.events import Tell
+from rota.service import Service
 
 from ..cluster.membership import Membership
 from ..storage.jobs import Jobs
 from .context import Context
-from .service import Service
 
 _EVERY = 1.0
 

@@ -1,4 +1,4 @@
-"""Makes scheduled jobs ready when they are due: sleeps until the next one, not by the second."""
+"""The leader makes scheduled jobs ready when they are due: sleeps until the next one, not by the second."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import asyncio
 
 from rota.clock import Clock
 from rota.events import Tell
+from rota.service import Service
 
+from ..cluster.leader import Lead
 from ..storage.jobs import Jobs
-from .service import Service
 
 _MOST = 1_000
-_LONGEST_SLEEP = 60.0
+LONGEST_SLEEP = 60.0
 
 
 class Promoter(Service):
@@ -19,30 +20,30 @@ class Promoter(Service):
 
     doing = "making due jobs ready"
 
-    def __init__(self, jobs: Jobs, clock: Clock, tell: Tell) -> None:
+    def __init__(self, lead: Lead, jobs: Jobs, *, longest_sleep: float, clock: Clock, tell: Tell) -> None:
         super().__init__(tell)
+        self._lead = lead
         self._jobs = jobs
         self._clock = clock
         self._nearer = asyncio.Event()
         self._wake_at = float("inf")
-        self._longest_sleep = _LONGEST_SLEEP
+        self.longest_sleep = longest_sleep
 
     def hear(self, due_in: float) -> None:
         """A job was scheduled that is due in so many seconds."""
         if self._clock.monotonic() + due_in < self._wake_at:
             self._nearer.set()
 
-    def listens(self, works: bool, poll: float) -> None:
-        """Whether nearer ones will be told; if not, look every `poll` seconds."""
-        self._longest_sleep = _LONGEST_SLEEP if works else poll
-        self._nearer.set()
-
     async def step(self) -> None:
         self._nearer.clear()
-        moved, next_in = await self._jobs.ready_due_jobs(_MOST)
+        promoted = await self._jobs.promote_jobs(self._lead.tenure, _MOST)
+        self._lead.written(promoted is not None)
+        if promoted is None:
+            return
+        moved, next_in = promoted
         if moved == _MOST:
             return
-        sleep = min(self._longest_sleep, max(0.001, next_in) if next_in is not None else self._longest_sleep)
+        sleep = min(self.longest_sleep, max(0.001, next_in) if next_in is not None else self.longest_sleep)
         self._wake_at = self._clock.monotonic() + sleep
         try:
             async with asyncio.timeout(sleep):

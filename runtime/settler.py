@@ -11,15 +11,15 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from rota.events import BatchesSettled, Tell
+from rota.service import Service
 from rota.words import BatchNo
 
 from ..cluster.membership import Membership
 from ..storage.jobs import Jobs
-from .service import Service
 
 
 class Settler(Service):
-    """One for all queues of a pod; also looks every TTL, whatever anyone gave up."""
+    """One for all queues of a pod; also looks every TTL if anything was claimed, whatever was given up."""
 
     doing = "settling unanswered claims"
 
@@ -42,6 +42,7 @@ class Settler(Service):
         self._every = every
         self._given_up: list[Callable[[], None]] = []
         self._any = asyncio.Event()
+        self._settled = next_batch()
 
     def give_up(self, settled: Callable[[], None]) -> None:
         """Have a claim settled; `settled` is called once it can no longer take anything."""
@@ -53,16 +54,19 @@ class Settler(Service):
             async with asyncio.timeout(self._every):
                 await self._any.wait()
         except TimeoutError:
-            pass
+            if self._next_batch() == self._settled:
+                return  # nothing was claimed since
         await self.settle()
 
     async def settle(self) -> None:
         """Settle now."""
         given_up = len(self._given_up)
         refused = self._under_way()
+        unused = self._next_batch()
         released = await self._jobs.settle_batches(
-            self._membership.pod, self._membership.incarnation, self._next_batch(), sorted(set(self._known()))
+            self._membership.pod, self._membership.incarnation, unused, sorted(set(self._known()))
         )
+        self._settled = unused
         settled, self._given_up = self._given_up[:given_up], self._given_up[given_up:]
         if not self._given_up:
             self._any.clear()

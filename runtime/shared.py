@@ -1,4 +1,4 @@
-"""What the queues of one pod share: its membership, its capacity, its batch numbers."""
+"""What the queues of one pod share: its membership, its slots, its batch numbers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rota.events import Tell
 from rota.words import BatchNo
 
 from ..cluster.membership import Membership
+from ..cluster.slots import Slots
 from ..storage.jobs import Jobs
 from ..storage.pool import Database
 
@@ -30,7 +31,8 @@ class Shared:
     database: Database
     jobs: Jobs
     membership: Membership
-    capacity: int
+    slots: Slots
+    nudge: Callable[[], None]
     lanes: int
     clock: Clock
     tell: Tell
@@ -58,7 +60,3 @@ class Shared:
     def under_way(self) -> list[Callable[[], None]]:
         """How to wake each queue that awaits the answer of a claim."""
         return [claimer.wake for claimer in self.claimers.values() if claimer.claiming]
-
-    def room(self) -> int:
-        """Slots of the pod that no queue uses."""
-        return self.capacity - sum(claimer.in_use for claimer in self.claimers.values())

@@ -12,7 +12,7 @@ from pydantic_core import from_json
 from rota.words import BatchNo, Incarnation, JobState, PodId
 
 from .pool import Connection, Database, Record, check_connection
-from .rows import Ending, Hint, JobCount, JobRow, Request, Shape
+from .rows import Ending, Hint, JobCount, JobRow, Request, Shape, Tenure
 
 Enqueued = list[tuple[int, bool]]
 """For each request its job's id, or that of the job which holds its key, and whether it was skipped."""
@@ -121,6 +121,12 @@ class Jobs:
         )
         return lost
 
+    async def claim_alone(
+        self, pod: PodId, incarnation: Incarnation, batch: BatchNo, queue: str, job: int
+    ) -> list[Record]:
+        """Claim one job that is on its last chance, for a pod that runs nothing else."""
+        return await self._database.fetch("claim_alone", pod, incarnation, batch, queue, job)
+
     async def settle_batches(
         self, pod: PodId, incarnation: Incarnation, next_batch: BatchNo, known: Sequence[int]
     ) -> int:
@@ -128,11 +134,10 @@ class Jobs:
         released: int = await self._database.fetchval("settle_batches", pod, incarnation, next_batch, known)
         return released
 
-    async def ready_due_jobs(self, most: int) -> tuple[int, float | None]:
-        """Make due jobs ready; how many, and the seconds until the next is due."""
-        row = await self._database.fetchrow("ready_due_jobs", most)
-        assert row is not None
-        return row["moved"], row["next_in"]
+    async def promote_jobs(self, tenure: Tenure, most: int) -> tuple[int, float | None] | None:
+        """Make due jobs ready: how many, and the seconds until the next is due; None: the lease is lost."""
+        row = await self._database.fetchrow("promote_jobs", *tenure, most)
+        return None if row is None else (row["moved"], row["next_in"])
 
     async def write_progress(
         self, pod: PodId, incarnation: Incarnation, told: Sequence[tuple[int, int, str]]
@@ -178,11 +183,9 @@ class Jobs:
             for row in await self._database.fetch("list_jobs", names, queue, kind, tag, before, most)
         ]
 
-    async def list_orphan_kinds(self, queues: Sequence[str]) -> list[tuple[str, str]]:
+    async def list_orphan_kinds(self) -> list[tuple[str, str]]:
         """Kinds of ready jobs that no live pod can run, as (queue, kind)."""
-        return [
-            (row["queue"], row["kind"]) for row in await self._database.fetch("list_orphan_kinds", queues)
-        ]
+        return [(row["queue"], row["kind"]) for row in await self._database.fetch("list_orphan_kinds")]
 
     async def count_jobs(self) -> list[JobCount]:
         """What waits and runs, by queue, kind and state."""

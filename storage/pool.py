@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import asyncpg
 
-from rota.errors import AppClosed, BadInput, BadSettings, DatabaseRefused
+from rota.errors import AppClosed, BadInput, BadSettings, DatabaseRefused, DatabaseUnavailable
 from rota.settings import DatabaseSettings
 
 from .failures import translated
@@ -105,12 +105,25 @@ class Database:
         self._password = password
         self._pool: asyncpg.Pool | None = None
 
-    async def open(self) -> None:
-        """Connect; DatabaseUnavailable when waiting may help, DatabaseRefused when not."""
-        with translated(self.address):
+    async def open(self, *, at_least: int = 1, direct: bool = False) -> None:
+        """Connect; DatabaseUnavailable when waiting may help, DatabaseRefused when not.
+
+        With `at_least=0` only once there is something to ask. `direct` goes past a pooler where
+        one is configured, if that way is open.
+        """
+        if direct and self.settings.direct_url:
+            try:
+                await self._open(self.settings.direct_url, max(1, at_least))
+                return
+            except (DatabaseUnavailable, DatabaseRefused):
+                pass  # the listener, which depends on it, will tell
+        await self._open(self.settings.url or "", at_least)
+
+    async def _open(self, url: str, at_least: int) -> None:
+        with translated(address(url)):
             self._pool = await asyncpg.create_pool(
-                self.settings.url,
-                min_size=1,
+                url,
+                min_size=at_least,
                 max_size=self.settings.pool_size,
                 reset=_nothing,
                 **self._options(),

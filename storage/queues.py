@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from .pool import Database
-from .rows import QueueRow
+from .rows import CapChange, CapChangeRow, CapStatus, QueueRow
 
 
 class Queues:
@@ -38,3 +38,33 @@ class Queues:
             )
             for row in await self._database.fetch("list_queues")
         ]
+
+    async def change_queue(
+        self,
+        queue: str,
+        *,
+        max_workers: int | None = None,
+        paused: bool | None = None,
+        retry: Mapping[str, Any] | None = None,
+    ) -> CapChange | None:
+        """Change a queue's cap, pause it or give it a retry policy, all at once; None: no such queue.
+
+        What is None stays as it is; an empty policy takes the queue's own away.
+        """
+        policy = None if retry is None else orjson.dumps(retry or None).decode()
+        row = await self._database.fetchrow("change_queue", queue, max_workers, paused, policy)
+        return None if row is None else CapChange(row["change"], row["cap"], row["in_force"])
+
+    async def confirm_cap(self, queue: str) -> bool:
+        """Note that a queue's latest cap is in force, if it is; whether it is."""
+        return bool(await self._database.fetchval("confirm_cap", queue))
+
+    async def read_cap_change(self, change: int) -> CapStatus | None:
+        """How far a change has come; None: it is pruned."""
+        row = await self._database.fetchrow("read_cap_change", change)
+        return None if row is None else CapStatus(**dict(row))
+
+    async def list_cap_changes(self, queue: str, most: int = 10) -> list[CapChangeRow]:
+        """The latest changes of a queue's cap first."""
+        rows = await self._database.fetch("list_cap_changes", queue, most)
+        return [CapChangeRow(**dict(row)) for row in rows]

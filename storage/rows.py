@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from rota.words import JobState
+from rota.words import Epoch, Incarnation, JobState, PodId
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +118,85 @@ class PodRow:
     running: int
     age: float
     expires_in: float
+    leads: bool = False
+
+    @property
+    def silent(self) -> bool:
+        """Whether its time has run out: nothing of it runs any more, and a leader will remove it."""
+        return self.expires_in <= 0
+
+    @property
+    def up(self) -> bool:
+        """Whether it may take jobs."""
+        return self.state == "up" and not self.silent
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentRow:
+    """What one pod (up, draining or silent) should have, may act on, holds and runs of a queue it serves."""
+
+    queue: str
+    pod: UUID
+    name: str
+    state: str
+    target: int
+    held: int
+    acting: int
+    running: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRow:
+    """What the leader decided for one queue, and why."""
+
+    at: datetime
+    epoch: int
+    queue: str
+    granted: int
+    revoked: int
+    cause: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class CapChange:
+    """A change of a queue's cap; `change` is None where the cap stayed what it was."""
+
+    change: int | None
+    cap: int
+    in_force: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CapStatus:
+    """How far a change of a cap has come; it may hold a moment before that is noted as in force."""
+
+    in_force: bool
+    holds: bool
+    overtaken: bool
+    took: float
+    """Seconds from being asked for to being in force, or so far."""
+    age: float
+    """Seconds since it was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class CapChangeRow:
+    """A change of a cap as it is kept; one that was overtaken is never in force."""
+
+    id: int
+    cap: int
+    asked_at: datetime
+    in_force_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Boot:
+    """What registering came to: an incarnation, or seconds to wait, or another boot in between."""
+
+    incarnation: Incarnation | None
+    wait_in: float | None
+    found: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +208,64 @@ class QueueTerms:
     retry: dict[str, Any] | None
 
 
+class Report(NamedTuple):
+    """What a pod says when it beats: the answer it has, and what its queues act on and use.
+
+    Queues that do neither are left out. `sharing` are queues of which it would take a share.
+    """
+
+    timeline: int = 0
+    heard: int = 0
+    busy: Sequence[str] = ()
+    acts: Sequence[int] = ()
+    uses: Sequence[int] = ()
+    sharing: Sequence[str] = ()
+    digest: str = ""
+    """Of the queues' terms it knows; they are sent only when they differ."""
+
+
 @dataclass(frozen=True, slots=True)
 class BeatAnswer:
     """What a pod hears when it beats."""
 
     draining: bool
+    answer: int = 0
+    timeline: int = 0
+    targets: Mapping[str, int] = field(default_factory=dict)
     cancels: tuple[int, ...] = ()
     ready: tuple[str, ...] = ()
-    queues: Mapping[str, QueueTerms] = field(default_factory=dict)
+    lone: tuple[str, int] | None = None
+    """A job, with its queue, that this pod should run alone: it is on its last chance."""
+    terms: Mapping[str, QueueTerms] | None = None
+    digest: str = ""
+    leader: UUID | None = None
+    lease_in: float = 0.0
+
+
+class Tenure(NamedTuple):
+    """A leader's right to act: who, in which epoch, on which timeline of the server."""
+
+    pod: PodId
+    epoch: Epoch
+    timeline: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """What came of standing for the lease: a tenure, or how long the other's lasts (None: unknown)."""
+
+    tenure: Tenure | None
+    expires_in: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """What a leader hears when it renews; times of the server, for comparison only."""
+
+    clock: float
+    started: float
+    settling: bool
+    expiry_in: float | None
 
 
 @dataclass(frozen=True, slots=True)

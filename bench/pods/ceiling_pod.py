@@ -15,7 +15,7 @@ import asyncpg
 import orjson
 import uvloop
 
-from bench.pods.control import options
+from bench.pods.control import options, speak_up
 from bench.pods.gate import Gate
 from bench.pods.pod import serve_pod
 from bench.pods.producer import serve_producer
@@ -48,8 +48,8 @@ class CeilingPod:
         self._ear = await asyncpg.connect(self._dsn)
         await self._ear.add_listener("rota.notice", self._wake)
         self._incarnation = await self._ear.fetchval(
-            SQL["register_pod"], self._pod, "ceiling", ["bench"], [self._kind],
-            self._most * self._lanes, "", "", FOREVER, 3,
+            SQL["register_pod"], self._pod, 0, "", "ceiling", ["bench"], [self._kind],
+            self._most * self._lanes, "{}", "", "", FOREVER, 3,
         )  # fmt: skip
         self._connections = [await asyncpg.connect(self._dsn) for _ in range(self._lanes)]
 
@@ -58,6 +58,8 @@ class CeilingPod:
             asyncio.create_task(self._lane(connection, wake))
             for connection, wake in zip(self._connections, self._wakes, strict=True)
         ]
+        for lane in self._working:
+            lane.add_done_callback(speak_up)
 
     async def stop(self) -> None:
         for lane in self._working:

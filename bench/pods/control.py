@@ -39,6 +39,13 @@ async def serve(commands: Mapping[str, Command]) -> None:
     os._exit(1)
 
 
+def speak_up(running: asyncio.Task[None]) -> None:
+    """A pod that ends by itself must not look like one that is slow."""
+    if not running.cancelled() and (error := running.exception()):
+        traceback.print_exception(error)
+        os._exit(3)
+
+
 def _own_line_out() -> int:
     """The line to the harness; whatever else is printed goes to the log."""
     line_out = os.dup(1)

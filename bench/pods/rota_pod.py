@@ -6,25 +6,25 @@ The pod's own count of acknowledged finalizations is what it tells: `JobsEnded`.
 from __future__ import annotations
 
 import asyncio
-import os
 import time
-import traceback
 from typing import Any
 
 import asyncpg
 import uvloop
 from pydantic import BaseModel
 
-from bench.pods.control import options
+from bench.pods.control import options, speak_up
 from bench.pods.gate import Gate
 from bench.pods.pod import serve_pod
 from bench.pods.producer import serve_producer
 from bench.pods.tally import Tally
 from rota import App, Context
+from rota.cluster.slots import Slots
 from rota.events import Event, JobsEnded
 from rota.logs import setup_logging
 from rota.runtime.pod import Pod
-from rota.settings import LogSettings
+from rota.settings import LogSettings, PodSettings, Settings
+from rota.storage.queues import Queues
 
 
 class Number(BaseModel):
@@ -36,11 +36,12 @@ class Number(BaseModel):
 class RotaPod:
     """One pod that serves one queue and runs one kind."""
 
-    def __init__(self, dsn: str, tally: Tally, gate: Gate, *, slots: int, kind: str) -> None:
+    def __init__(self, dsn: str, tally: Tally, gate: Gate, *, slots: int, cap: int, kind: str) -> None:
         self._tally = tally
         self._gate = gate
-        self._app = App(database_url=dsn, queues=["bench"])
-        self._app.queue("bench", max_workers=slots)
+        settings = Settings.load(pod=PodSettings(capacity=slots))
+        self._app = App(settings, database_url=dsn, queues=["bench"])
+        self._cap = cap
 
         async def stamp(ctx: Context, number: Number) -> None:
             tally.start(number.n)
@@ -49,13 +50,17 @@ class RotaPod:
 
     async def open(self) -> None:
         await self._app.open()
+        # The row outlives a drain, and another number of pods has another cap.
+        queues = Queues(self._app.database)
+        await queues.declare_queues({"bench": (self._cap, None)})
+        await queues.change_queue("bench", max_workers=self._cap)
         self._count_what_ends()
         self._pass_the_gate()
 
     async def go(self) -> None:
         self._enough = asyncio.Event()
         self._running = asyncio.create_task(Pod(self._app).run(self._enough))
-        self._running.add_done_callback(_speak_up)
+        self._running.add_done_callback(speak_up)
 
     async def stop(self) -> None:
         self._enough.set()
@@ -122,13 +127,6 @@ async def noop(ctx: Context, number: Number) -> None:
     """Do nothing, which leaves only what Rota does."""
 
 
-def _speak_up(running: asyncio.Task[None]) -> None:
-    """A pod that ends by itself must not look like one that is slow."""
-    if not running.cancelled() and (error := running.exception()):
-        traceback.print_exception(error)
-        os._exit(3)
-
-
 async def main() -> None:
     told = options()
     setup_logging(LogSettings())
@@ -137,7 +135,12 @@ async def main() -> None:
         return
     tally = Tally(told["tally"], told["slot"], told["rss_every"])
     gate = Gate()
-    pod = RotaPod(told["dsn"], tally, gate, slots=told["slots"], kind=told["kind"])
+    if told["uncapped"]:
+        # What claiming would cost if nobody counted slots.
+        Slots.take = lambda self, queue, giving, wanting: wanting  # type: ignore[method-assign]
+        Slots.give = lambda self, queue, taken, kept, *, flew: False  # type: ignore[method-assign]
+        Slots.may_take = lambda self, queue: told["slots"]  # type: ignore[method-assign]
+    pod = RotaPod(told["dsn"], tally, gate, slots=told["slots"], cap=told["cap"], kind=told["kind"])
     await serve_pod(pod, tally, gate)
 
 

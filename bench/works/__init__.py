@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from bench.harness import Bench
-from bench.works import drain, enqueue, memory, pickup, python, wal
+from bench.works import cluster, drain, enqueue, memory, pickup, python, wal
 
 Work = Callable[[Bench], Awaitable[None]]
 
@@ -18,4 +18,5 @@ WORKS: dict[str, Work] = {
     "drain": drain.measure,
     "python": python.measure,
     "memory": memory.measure,
+    "cluster": cluster.measure,
 }

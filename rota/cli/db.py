@@ -22,7 +22,7 @@ def migrate(database_url: DatabaseUrl = None, as_json: AsJson = False) -> None:
     """Bring the schema up to this code; safe to run by many at once, and again."""
 
     async def work(app: App) -> tuple[list[str], SchemaStatus]:
-        applied = [f"{step.version:04}_{step.name}" for step in await app.migrate()]
+        applied = [step.title for step in await app.migrate()]
         return applied, await schema_status(app.database)
 
     applied, status = with_app(work, database_url, checked=False)
@@ -56,6 +56,7 @@ def _facts(status: SchemaStatus) -> dict[str, Any]:
         "version": status.version,
         "known": status.known,
         "pending": status.pending,
+        "edited": status.edited,
         "usable": _problem(status) is None,
     }
 

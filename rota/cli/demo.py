@@ -28,7 +28,7 @@ def demo(
         ),
     ] = None,
     rate: Annotated[float, typer.Option(min=0, max=100_000, help="Jobs enqueued per second.")] = 40,
-    pods: Annotated[int, typer.Option(min=1, max=64, help="Pod processes.")] = 1,
+    pods: Annotated[int, typer.Option(min=1, max=64, help="Pod processes.")] = 3,
     database_url: DatabaseUrl = None,
     as_json: AsJson = False,
 ) -> None:

@@ -13,6 +13,7 @@ from rota.errors import (
     HandlerMissing,
     RefusedData,
     RotaError,
+    SchemaEdited,
     SchemaMissing,
     SchemaTooNew,
     SchemaTooOld,
@@ -20,7 +21,8 @@ from rota.errors import (
 
 MEANING = (
     "Exit codes: 0 done; 1 not found, or could not be done; 2 wrong usage or bad input; "
-    "3 database not available; 4 refused by the database, or schema missing or of another version."
+    "3 database not available; 4 refused by the database, or schema missing, or of another version or build; "
+    "130 Ctrl-C."
 )
 
 
@@ -32,12 +34,13 @@ class ExitCode(IntEnum):
     USAGE = 2
     UNAVAILABLE = 3
     REFUSED = 4
+    INTERRUPTED = 130
 
 
 _BY_ERROR: dict[ExitCode, tuple[type[RotaError], ...]] = {
     ExitCode.USAGE: (BadInput, HandlerMissing, RefusedData),
     ExitCode.UNAVAILABLE: (DatabaseUnavailable, Conflict, EmbeddedPostgresError),
-    ExitCode.REFUSED: (DatabaseRefused, SchemaMissing, SchemaTooOld, SchemaTooNew),
+    ExitCode.REFUSED: (DatabaseRefused, SchemaMissing, SchemaTooOld, SchemaTooNew, SchemaEdited),
 }
 
 

@@ -45,7 +45,10 @@ def show_job(
 
     async def work(app: App) -> tuple[JobRow, str | None]:
         row = await app.read_job(job)
-        return row, why_waiting(row, await app.queues.list_queues(), await app.pods.list_pods())
+        if row.state not in (JobState.SCHEDULED, JobState.READY):
+            return row, None
+        queues, pods = await app.queues.list_queues(), await app.pods.list_pods()
+        return row, why_waiting(row, queues, pods, await app.assignments.list_assignments())
 
     row, why = with_app(work, database_url)
     if as_json:

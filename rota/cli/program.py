@@ -8,11 +8,14 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from rota.cli import db, job
+from rota.cli import db, job, pod, queue
 from rota.cli.demo import demo
 from rota.cli.enqueue import enqueue
 from rota.cli.exits import MEANING, exit_code
 from rota.cli.output import say
+from rota.cli.pods import pods
+from rota.cli.rescue import rescue
+from rota.cli.slots import slots
 from rota.cli.version import version
 from rota.cli.worker import worker
 from rota.errors import RotaError
@@ -65,6 +68,13 @@ program = typer.Typer(
 program.command(epilog=MEANING)(worker)
 program.command(epilog=MEANING)(enqueue)
 program.add_typer(job.commands, name="job", help="Look at jobs and change their course.", epilog=MEANING)
+program.add_typer(
+    queue.commands, name="queue", help="Look at queues and change what they may run, live.", epilog=MEANING
+)
+program.command(epilog=MEANING)(pods)
+program.add_typer(pod.commands, name="pod", help="Have a pod leave.", epilog=MEANING)
+program.command(epilog=MEANING)(slots)
+program.command(epilog=MEANING)(rescue)
 program.add_typer(db.commands, name="db", help="The schema in the database.", epilog=MEANING)
 program.command(epilog=MEANING)(demo)
 program.command()(version)

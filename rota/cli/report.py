@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ class PodReport:
 
     id: str
     name: str
+    pid: int
     queues: Mapping[str, QueueReport]
 
     @property
@@ -54,7 +56,7 @@ class PodReport:
     def from_line(cls, line: str | bytes) -> PodReport:
         told: dict[str, Any] = orjson.loads(line)
         queues = {name: QueueReport(**queue) for name, queue in told["queues"].items()}
-        return cls(told["id"], told["name"], queues)
+        return cls(told["id"], told["name"], told["pid"], queues)
 
 
 class Tally(Telemetry):
@@ -89,4 +91,4 @@ def print_report(pod: Pod, tally: Tally) -> None:
     queues = {
         name: QueueReport(use.target, use.in_use, tally.ended[name]) for name, use in status.queues.items()
     }
-    print(PodReport(str(tally.pod), status.name, queues).line(), flush=True)
+    print(PodReport(str(tally.pod), status.name, os.getpid(), queues).line(), flush=True)

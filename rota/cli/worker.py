@@ -22,7 +22,7 @@ from rota.errors import BadSettings, Conflict, DatabaseUnavailable, RotaError
 from rota.events import SchemaMigrated
 from rota.runtime.app import App
 from rota.runtime.pod import Pod
-from rota.runtime.service import Patience
+from rota.service import Patience
 from rota.settings import Settings
 from rota.storage.embedded import EmbeddedServer
 from rota.telemetry import setup_telemetry
@@ -98,6 +98,7 @@ async def _run_pod(app: App, pod: Pod, migrate: bool, stop: asyncio.Event) -> No
                     if await _unless(stop, _have_schema(app, migrate)):
                         patience.over()
                         await pod.run(stop)
+                        return  # drained, by a signal or by an operator
         except (DatabaseUnavailable, Conflict) as error:
             await _unless(stop, patience.wait(error))
 

@@ -12,11 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from rota.cli.output import plain
-from rota.demo.picture import Picture, PodLine, QueueLine
+from rota.demo.picture import Picture, QueueLine, SlotCell
 
 BARS = " ▁▂▃▄▅▆▇█"
 HISTORY = 60
 """Readings that the throughput's little chart shows."""
+
+BAR = 16
+"""Columns of the bar that shows how full a pod's slots are."""
 
 LAST_WORDS = 4
 """Lines of the pods' own output that are kept on the screen."""
@@ -77,6 +80,9 @@ class Screen:
     def _render(self, picture: Picture) -> RenderableType:
         parts: list[RenderableType] = [Text(f"{self._title}   {picture.seconds:.0f}s", style="bold"), Text()]
         parts += [queue_table(picture), Text(), pod_table(picture), Text(), _throughput(picture, self._rates)]
+        parts += [
+            Text(plain(plan), style="cyan", no_wrap=True, overflow="ellipsis") for plan in picture.plans
+        ]
         if picture.trouble:
             parts.append(Text(picture.trouble, style="red"))
         parts += [Text(line, style="dim", no_wrap=True, overflow="ellipsis") for line in self._heard]
@@ -103,7 +109,7 @@ def plain_line(picture: Picture) -> str:
         f"{picture.seconds:4.0f}s  enqueued {picture.enqueued}  ready {total.ready}  "
         f"scheduled {total.scheduled}  running {total.running}  done {total.done} ({total.rate:.1f}/s)  "
         f"retried {total.retried}  dead {total.dead}  pods {len(picture.pods)}  "
-        f"slots {picture.in_use}/{picture.slots}"
+        f"slots {picture.slots.running}/{picture.slots.target}"
     )
     return f"{told}  {picture.trouble}" if picture.trouble else told
 
@@ -121,15 +127,26 @@ def queue_table(picture: Picture) -> Table:
 
 
 def pod_table(picture: Picture) -> Table:
-    """The pods, and how many of their slots are in use."""
+    """The pods and the rota: of each queue what runs there, of how many slots, and what is still held."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("pod", min_width=10)
-    table.add_column("state", min_width=7)
+    table.add_column("pid", justify="right", min_width=6)
+    table.add_column("state", min_width=8)
+    for queue in picture.queues:
+        table.add_column(plain(queue.name), justify="right", min_width=7)
     table.add_column("slots", justify="right", min_width=7)
-    table.add_column("", min_width=20)
-    table.add_column("done/s", justify="right", min_width=7)
+    table.add_column("", min_width=BAR)
+    table.add_column("done/s", justify="right", min_width=6)
     for pod in picture.pods:
-        table.add_row(plain(pod.name), pod.state, _slots(pod), _bar(pod), f"{pod.rate:.1f}")
+        table.add_row(
+            plain(pod.name),
+            "" if pod.pid is None else str(pod.pid),
+            "leader" if pod.leads and pod.state == "up" else pod.state,
+            *(_slots(pod.cells.get(queue.name)) for queue in picture.queues),
+            _slots(pod.total),
+            _bar(pod.total),
+            f"{pod.rate:.1f}",
+        )
     return table
 
 
@@ -144,13 +161,17 @@ def _queue_cells(queue: QueueLine) -> list[str]:
     ]
 
 
-def _slots(pod: PodLine) -> str:
-    return f"{pod.running}" if pod.slots is None else f"{pod.in_use}/{pod.slots}"
+def _slots(cell: SlotCell | None) -> str:
+    """Running of slots; what has to be given back when its jobs end stands behind a minus."""
+    if cell is None:
+        return ""
+    giving = f" -{cell.held - cell.target}" if cell.held > cell.target else ""
+    return f"{cell.running}/{cell.target}{giving}"
 
 
-def _bar(pod: PodLine, width: int = 20) -> Text:
-    used = round(width * (pod.in_use or 0) / pod.slots) if pod.slots else 0
-    return Text.assemble(("█" * used, "green"), ("░" * (width - used), "dim"))
+def _bar(cell: SlotCell) -> Text:
+    used = min(BAR, round(BAR * cell.running / cell.target)) if cell.target else 0
+    return Text.assemble(("█" * used, "green"), ("░" * (BAR - used), "dim"))
 
 
 def _throughput(picture: Picture, rates: deque[float]) -> Text:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from uuid import UUID
 
 from rota.cli.report import PodReport
-from rota.storage.rows import JobCount, PodRow, QueueRow
+from rota.storage.rows import AssignmentRow, JobCount, PlanRow, PodRow, QueueRow
 from rota.words import JobState
 
 WINDOW = 4.0
@@ -30,15 +31,34 @@ class QueueLine:
 
 
 @dataclass(frozen=True, slots=True)
+class SlotCell:
+    """One pod's part of one queue: what runs, of how many slots, and how many more it still holds."""
+
+    running: int = 0
+    target: int = 0
+    held: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class PodLine:
-    """One pod; slots only where it is ours and has reported."""
+    """One pod; its process and speed only where it is ours and has reported."""
 
     name: str
     state: str
-    running: int
-    in_use: int | None = None
-    slots: int | None = None
+    cells: Mapping[str, SlotCell] = field(default_factory=dict)
+    leads: bool = False
+    pid: int | None = None
     rate: float = 0.0
+
+    @property
+    def total(self) -> SlotCell:
+        """All queues as one."""
+        cells = self.cells.values()
+        return SlotCell(
+            sum(cell.running for cell in cells),
+            sum(cell.target for cell in cells),
+            sum(cell.held for cell in cells),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +70,8 @@ class Picture:
     queues: Sequence[QueueLine] = ()
     pods: Sequence[PodLine] = ()
     trouble: str | None = None
+    plans: Sequence[str] = ()
+    """What the leader did last, newest first."""
 
     @property
     def total(self) -> QueueLine:
@@ -67,12 +89,9 @@ class Picture:
         )
 
     @property
-    def in_use(self) -> int:
-        return sum(pod.in_use or 0 for pod in self.pods)
-
-    @property
-    def slots(self) -> int:
-        return sum(pod.slots or 0 for pod in self.pods)
+    def slots(self) -> SlotCell:
+        """All pods as one."""
+        return PodLine("all", "", {pod.name: pod.total for pod in self.pods}).total
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +101,8 @@ class Rows:
     counts: Sequence[JobCount] = ()
     queues: Sequence[QueueRow] = ()
     pods: Sequence[PodRow] = ()
+    assignments: Sequence[AssignmentRow] = ()
+    plans: Sequence[PlanRow] = ()
 
 
 @dataclass(slots=True)
@@ -129,9 +150,12 @@ def queue_lines(rows: Rows, reports: Iterable[PodReport], speed: Speed) -> list[
 
 
 def pod_lines(rows: Rows, reports: Iterable[PodReport], speed: Speed) -> list[PodLine]:
-    """Every pod the database knows, with what it reports of itself."""
+    """Every pod the database knows, with its slots, and with what it reports of itself."""
     by_id = {report.id: report for report in reports}
-    return [_pod(pod, by_id.get(str(pod.id)), speed.of(str(pod.id))) for pod in rows.pods]
+    cells: dict[UUID, dict[str, SlotCell]] = {pod.id: {} for pod in rows.pods}
+    for row in rows.assignments:
+        cells.setdefault(row.pod, {})[row.queue] = SlotCell(row.running, row.target, row.held)
+    return [_pod(pod, cells[pod.id], by_id.get(str(pod.id)), speed.of(str(pod.id))) for pod in rows.pods]
 
 
 def done_by_name(reports: Iterable[PodReport]) -> dict[str, int]:
@@ -152,7 +176,7 @@ def _ended(reports: Iterable[PodReport], queue: str, outcome: str) -> int:
     return sum(report.queues[queue].ended.get(outcome, 0) for report in reports if queue in report.queues)
 
 
-def _pod(pod: PodRow, report: PodReport | None, rate: float) -> PodLine:
+def _pod(pod: PodRow, cells: Mapping[str, SlotCell], report: PodReport | None, rate: float) -> PodLine:
     if report is None:
-        return PodLine(pod.name, pod.state, pod.running)
-    return PodLine(pod.name, pod.state, pod.running, report.in_use, report.slots, rate)
+        return PodLine(pod.name, pod.state, cells, pod.leads)
+    return PodLine(pod.name, pod.state, cells, pod.leads, report.pid, rate)

@@ -17,6 +17,9 @@ from rota.demo.picture import Picture, Rows, Speed, done_by_name, pod_lines, que
 from rota.errors import DatabaseUnavailable
 from rota.storage.embedded import EmbeddedServer
 
+PLANS = 4
+"""Of the leader's plans so many are shown."""
+
 REPORT = 0.5
 """Seconds between two reports of a pod."""
 
@@ -127,6 +130,7 @@ class Stage:
             queue_lines(self._rows, reports, self._speed),
             pod_lines(self._rows, reports, self._speed),
             self._trouble,
+            [f"{plan.at.astimezone():%H:%M:%S} {plan.sentence}" for plan in self._rows.plans],
         )
         return self._last
 
@@ -137,6 +141,8 @@ class Stage:
                 await self._app.jobs.count_jobs(),
                 await self._app.queues.list_queues(),
                 await self._app.pods.list_pods(),
+                await self._app.assignments.list_assignments(),
+                await self._app.assignments.list_plans(most=PLANS),
             )
             self._trouble = None
         except DatabaseUnavailable as error:

@@ -49,14 +49,19 @@ FROM rota.work_jobs(
 --   $1 pod  $2 incarnation  $3 done  $4 claims  $5 results  $6 others
 SELECT rota.finalize_jobs($1::uuid, $2::integer, $3::bigint[], $4::integer[], $5::json[], $6::jsonb);
 
+-- name: claim_alone
+--   $1 pod  $2 incarnation  $3 batch  $4 queue  $5 job
+SELECT id, claim, attempt, max_attempts, priority, waited, kind, payload, extra
+FROM rota.claim_alone($1::uuid, $2::integer, $3::bigint, $4::text, $5::bigint);
+
 -- name: settle_batches
 -- Give up every claim numbered below $3 whose batch is not known here, and release what it took.
 --   $1 pod  $2 incarnation  $3 next_batch  $4 known
 SELECT rota.settle_batches($1::uuid, $2::integer, $3::bigint, $4::bigint[]);
 
--- name: ready_due_jobs
---   $1 most
-SELECT moved, next_in FROM rota.ready_due_jobs($1::integer);
+-- name: promote_jobs
+--   $1 leader  $2 epoch  $3 timeline  $4 most
+SELECT moved, next_in FROM rota.promote_jobs($1::uuid, $2::bigint, $3::integer, $4::integer);
 
 -- name: write_progress
 -- Progress of runs that are still this pod's.
@@ -105,13 +110,12 @@ GROUP BY queue, kind, state
 ORDER BY queue, kind, state;
 
 -- name: list_orphan_kinds
--- Kinds of which jobs are ready in these queues and which no pod can run. Steps from one kind to
+-- Kinds of which jobs are ready in a queue and which no pod can run. Steps from one kind to
 -- the next through the claim index, so that its cost grows with kinds and not with jobs.
---   $1 queues
 WITH RECURSIVE waiting AS (
-    SELECT served.queue,
-           (SELECT kind FROM rota.job WHERE job.queue = served.queue AND state = 'ready' ORDER BY kind LIMIT 1) AS kind
-    FROM unnest($1::text[]) AS served (queue)
+    SELECT queue.name AS queue,
+           (SELECT kind FROM rota.job WHERE job.queue = queue.name AND state = 'ready' ORDER BY kind LIMIT 1) AS kind
+    FROM rota.queue
     UNION ALL
     SELECT waiting.queue,
            (SELECT job.kind

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
@@ -16,20 +12,13 @@ from rota.settings import DatabaseSettings
 from rota.storage import migrate as module
 from rota.storage.migrate import Migration, SchemaStatus, migrate, migrations, schema_status
 from rota.storage.pool import Database
+from tests.migration.opening import database_of, execute, opened, plain_role
 from tests.migration.smoke import smoke
 
-BROKEN = Migration(2, "broken", 1, "CREATE TABLE rota.half (id integer); SELECT 1 / 0;")
-WHOLE = Migration(2, "whole", 1, "CREATE TABLE rota.half (id integer);")
-
-
-@asynccontextmanager
-async def opened(dsn: str, *, schema: str = "rota") -> AsyncIterator[Database]:
-    database = Database(DatabaseSettings(url=dsn, schema=schema))
-    await database.open()
-    try:
-        yield database
-    finally:
-        await database.close()
+KNOWN = [step.version for step in migrations()]
+NEXT = KNOWN[-1] + 1
+BROKEN = Migration(NEXT, "broken", 1, "CREATE TABLE rota.half (id integer); SELECT 1 / 0;")
+WHOLE = Migration(NEXT, "whole", 1, "CREATE TABLE rota.half (id integer);")
 
 
 async def test_ten_that_start_at_once_all_succeed_and_each_migration_is_applied_once(empty_dsn: str) -> None:
@@ -38,14 +27,14 @@ async def test_ten_that_start_at_once_all_succeed_and_each_migration_is_applied_
             return await migrate(database)
 
     applied = await asyncio.gather(*(start() for _ in range(10)))
-    assert sorted(step.version for steps in applied for step in steps) == [m.version for m in migrations()]
-    await assert_versions(empty_dsn, [m.version for m in migrations()])
+    assert sorted(step.version for steps in applied for step in steps) == KNOWN
+    await assert_versions(empty_dsn, KNOWN)
 
 
 async def test_ten_that_start_at_once_on_an_older_schema_apply_the_new_migration_once(
     dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "migrations", lambda: (*migrations()[:1], WHOLE))
+    monkeypatch.setattr(module, "migrations", lambda: (*migrations(), WHOLE))
 
     async def start() -> list[Migration]:
         async with opened(dsn) as database:
@@ -65,13 +54,13 @@ async def test_a_migration_that_fails_leaves_nothing_behind(
     dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(dsn) as database:
-        monkeypatch.setattr(module, "migrations", lambda: (*migrations()[:1], BROKEN))
+        monkeypatch.setattr(module, "migrations", lambda: (*migrations(), BROKEN))
         with pytest.raises(StorageError, match="division by zero"):
             await migrate(database)
-        await assert_versions(dsn, [1])
-        monkeypatch.setattr(module, "migrations", lambda: (*migrations()[:1], WHOLE))
+        await assert_versions(dsn, KNOWN)
+        monkeypatch.setattr(module, "migrations", lambda: (*migrations(), WHOLE))
         assert await migrate(database) == [WHOLE]
-        await assert_versions(dsn, [1, 2])
+        await assert_versions(dsn, [*KNOWN, NEXT])
 
 
 async def test_a_first_migration_that_fails_can_be_tried_again(
@@ -84,7 +73,7 @@ async def test_a_first_migration_that_fails_can_be_tried_again(
             await migrate(database)
         assert (await schema_status(database)).version == 0
         monkeypatch.setattr(module, "migrations", migrations)
-        assert [step.version for step in await migrate(database)] == [m.version for m in migrations()]
+        assert [step.version for step in await migrate(database)] == KNOWN
 
 
 async def test_migrations_are_numbered_without_gaps_and_serve_their_predecessor() -> None:
@@ -101,7 +90,7 @@ async def test_an_empty_database_has_no_schema(empty_dsn: str) -> None:
 
 
 async def test_code_refuses_a_schema_that_no_longer_serves_it(dsn: str) -> None:
-    newest = migrations()[-1].version
+    newest = KNOWN[-1]
     async with opened(dsn) as database:
         (await schema_status(database)).check()
         await execute(dsn, f"INSERT INTO rota.migration VALUES ({newest + 1}, 'next', {newest})")
@@ -114,13 +103,13 @@ async def test_code_refuses_a_schema_that_no_longer_serves_it(dsn: str) -> None:
 
 
 async def test_code_refuses_a_schema_that_is_older_than_it(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "migrations", lambda: (*migrations()[:1], WHOLE))
+    monkeypatch.setattr(module, "migrations", lambda: (*migrations(), WHOLE))
     async with opened(dsn) as database:
         status = await schema_status(database)
-        assert status.pending == ("0002_whole",)
+        assert status.pending == (WHOLE.title,)
         with pytest.raises(SchemaTooOld) as error:
             status.check()
-        assert (error.value.found, error.value.needed) == (1, 2)
+        assert (error.value.found, error.value.needed) == (KNOWN[-1], NEXT)
 
 
 def test_what_may_run_on_what() -> None:
@@ -157,8 +146,8 @@ async def test_without_the_right_to_create_a_schema_the_refusal_is_plain(empty_d
 async def test_a_migration_and_those_who_wait_for_it_outlast_the_command_timeout(
     dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow = Migration(2, "slow", 1, "SELECT pg_sleep(1.5); CREATE TABLE rota.half (id integer);")
-    monkeypatch.setattr(module, "migrations", lambda: (*migrations()[:1], slow))
+    slow = Migration(NEXT, "slow", 1, "SELECT pg_sleep(1.5); CREATE TABLE rota.half (id integer);")
+    monkeypatch.setattr(module, "migrations", lambda: (*migrations(), slow))
 
     async def start() -> list[Migration]:
         database = Database(DatabaseSettings(url=dsn, command_timeout=1.0))
@@ -172,32 +161,10 @@ async def test_a_migration_and_those_who_wait_for_it_outlast_the_command_timeout
     assert sorted(applied, key=len) == [[], [slow]]
 
 
-@asynccontextmanager
-async def plain_role(dsn: str) -> AsyncIterator[tuple[str, str]]:
-    """A role without any rights, and the DSN that connects as it."""
-    role, password = f"rota_test_{secrets.token_hex(4)}", secrets.token_hex(8)
-    await execute(dsn, f"CREATE ROLE {role} LOGIN PASSWORD '{password}'")
-    try:
-        place = urlsplit(dsn).netloc.rpartition("@")[2]
-        yield role, urlsplit(dsn)._replace(netloc=f"{role}:{password}@{place}").geturl()
-    finally:
-        await execute(dsn, f"DROP OWNED BY {role} CASCADE; DROP ROLE {role}")
-
-
 async def assert_versions(dsn: str, versions: list[int]) -> None:
     connection = await asyncpg.connect(dsn)
     rows = await connection.fetch("SELECT version FROM rota.migration ORDER BY version")
     half = await connection.fetchval("SELECT to_regclass('rota.half') IS NOT NULL")
     await connection.close()
     assert [row["version"] for row in rows] == versions
-    assert half == (2 in versions)
-
-
-async def execute(dsn: str, statement: str) -> None:
-    connection = await asyncpg.connect(dsn)
-    await connection.execute(statement)
-    await connection.close()
-
-
-def database_of(dsn: str) -> str:
-    return urlsplit(dsn).path.removeprefix("/")
+    assert half == (NEXT in versions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import select
 import signal
@@ -14,11 +15,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import asyncpg
 import pytest
-from typer.testing import CliRunner
 
-from rota.cli.program import program
 from tests.support.command import Command, rota, running
+from tests.support.inline import Rota
 from tests.support.owner import start_owner
 from tests.support.postgres import FAST
 from tests.support.scratch import scratch_directory
@@ -63,28 +64,6 @@ def shop(tmp_path: Path) -> Path:
     """A directory with a user's app in it."""
     (tmp_path / "shop.py").write_text(SHOP)
     return tmp_path
-
-
-class Rota:
-    """The command within this process, on one database: quicker where processes do not matter."""
-
-    def __init__(self, dsn: str) -> None:
-        self._environment = {"ROTA_DATABASE_URL": dsn, "ROTA_APP": None}
-        self._runner = CliRunner()
-
-    def __call__(self, *arguments: str, code: int = 0, given: str | None = None) -> str:
-        result = self._runner.invoke(program, arguments, env=self._environment, input=given)
-        assert result.exit_code == code, result.output
-        self.err = result.stderr
-        return result.stdout
-
-    def json(self, *arguments: str, code: int = 0) -> Any:
-        return json.loads(self(*arguments, "--json", code=code))
-
-
-@pytest.fixture
-def here(dsn: str) -> Rota:
-    return Rota(dsn)
 
 
 def worker(shop: Path, dsn: str, *arguments: str, **environment: str) -> Any:
@@ -387,6 +366,18 @@ def test_the_schema_is_missing_then_migrated_then_at_its_version(empty_dsn: str)
     assert on.json("db", "migrate")["applied"] == []
     status = on.json("db", "status")
     assert (status["usable"], status["version"], status["pending"]) == (True, status["known"], [])
+
+
+async def test_a_schema_that_another_build_made_is_exit_code_4(
+    here: Rota, connection: asyncpg.Connection
+) -> None:
+    await connection.execute("UPDATE rota.migration SET digest = 'another' WHERE version = 1")
+    for command in ("status", "migrate"):
+        await asyncio.to_thread(here, "db", command, code=4)
+        assert here.err.count("\n") == 1
+        assert "something else in 0001_initial; use the release that made it" in here.err
+    status = await asyncio.to_thread(here.json, "db", "status", code=4)
+    assert (status["usable"], status["edited"]) == (False, ["0001_initial"])
 
 
 def test_version_says_what_this_is(here: Rota) -> None:

@@ -125,9 +125,12 @@ async def test_a_finalize_held_on_a_lock_for_longer_than_its_killed_pod_s_ttl_is
 ) -> None:
     async with finalize_on_a_lock(scene, tmp_path) as (ending, waiting):
         await scene.let_pods_expire()
+        # The statement keeps its pod's row, and so the slots, until it ends: others need room beside them.
+        await scene.database.execute("UPDATE rota.queue SET max_workers = $1", 2 * SLOTS)
         async with scene.crew():
             await scene.all_end(waiting)
             assert await scene.running() == [ending]
+    await scene.database.execute("UPDATE rota.queue SET max_workers = $1", SLOTS)
     async with scene.crew() as crew:
         ended = await scene.all_end([ending, *waiting])
         assert costs(ended) == UNHARMED
@@ -165,6 +168,18 @@ async def test_a_job_that_kills_every_pod_it_runs_on_is_dead_after_three(
         row = (await scene.all_end([poison]))[poison]
     assert (row["state"], row["attempt"]) == ("dead", 3)
     assert "pod lost" in row["errors"]
+
+
+async def test_a_job_that_kills_every_pod_it_runs_on_takes_no_neighbour_with_it(
+    scene: Scene, tmp_path: Path
+) -> None:
+    neighbours = await scene.enqueue("endless_at_first", SLOTS - 1)
+    [poison] = await scene.enqueue("poison")
+    await die_of_it(scene, tmp_path, 3)
+    with victim(scene.dsn, tmp_path, **SAME_POD):
+        ended = await scene.all_end([*neighbours, poison])
+    assert ended.pop(poison)["state"] == "dead"
+    assert costs(ended) == {("done", 3, 2)}, "all died twice together, and then each had a pod to itself"
 
 
 async def test_a_pod_told_to_stop_under_load_exits_with_0_and_burns_no_attempt(

@@ -108,7 +108,7 @@ async def test_a_claim_of_an_earlier_boot_takes_nothing_from_a_later_one(
         await until("every slot is filled", lambda: len(scene.notebook.runs()) == SLOTS)
         async with scene.database.transaction():
             await scene.database.execute("UPDATE rota.pod SET expires_at = clock_timestamp()")
-            await scene.database.execute("SELECT rota.expire_pods(3)")
+            await scene.database.execute("SELECT rota.sweep_pods(3)")
         await until("every slot is filled again", lambda: len(scene.notebook.runs()) == 2 * SLOTS)
         before = await scene.running()
         snare.deliver()

@@ -23,10 +23,23 @@ QUEUE = "work"
 SOON = {"beat": 0.1, "ttl": 3.0, "grace": 2.0, "poll": 0.05}
 
 
-def make_app(dsn: str, *queues: str, database: dict[str, Any] | None = None, **pod: Any) -> App:
+def make_app(
+    dsn: str,
+    *queues: str,
+    database: dict[str, Any] | None = None,
+    lease: dict[str, Any] | None = None,
+    lead: bool = True,
+    **pod: Any,
+) -> App:
     """An app on this database with quick beats, that serves these queues."""
     settings = Settings.for_tests().with_database(url=dsn, **(database or {}))
-    settings = settings.model_copy(update={"pod": replace(settings.pod, **{**SOON, **pod})})
+    settings = settings.model_copy(
+        update={
+            "lead": lead,
+            "pod": replace(settings.pod, **{**SOON, **pod}),
+            "lease": replace(settings.lease, **(lease or {})),
+        }
+    )
     return App(settings, queues=queues or (QUEUE,))
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+
 import pytest
 
 from rota import App
@@ -19,3 +22,10 @@ def app(dsn: str) -> App:
 def told(app: App) -> Recorder:
     """All that the app and its pods tell."""
     return recorded(app)
+
+
+@pytest.fixture(autouse=True)
+def no_pod_is_left_behind() -> Iterator[None]:
+    """A control thread that outlives its pod would go on beating, and hold its slots for ever."""
+    yield
+    assert [thread for thread in threading.enumerate() if thread.name == "rota-control"] == []

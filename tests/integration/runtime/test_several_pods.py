@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from uuid import uuid4
 
 import asyncpg
 import pytest
 
 from rota import App, Context, JobState
-from rota.errors import PodRetired
+from rota.cluster.identity import machine
+from rota.errors import PodRetired, PodTwin
 from rota.events import JobsEnded
-from tests.support.pods import PATIENCE, QUEUE, make_app, recorded, running, soon, start_pod
+from rota.storage.rows import Boot
+from tests.support.pods import PATIENCE, QUEUE, RunningPod, make_app, recorded, running, soon, start_pod
 
 
 async def test_two_pods_share_a_queue_and_each_job_runs_exactly_once(
@@ -118,17 +121,61 @@ async def test_jobs_of_a_pod_that_fell_silent_are_rescued_by_another(
     assert [error["type"] for error in row.errors] == ["PodLost"]
 
 
-async def test_a_pod_that_was_retired_by_a_later_boot_of_itself_does_not_come_back(dsn: str) -> None:
-    app = make_app(dsn, uid="u-1", container="worker")
+async def register_again(app: App, pod: RunningPod) -> Boot:
+    """A later boot of a pod on its own machine, where it must have thought that the earlier was gone."""
+    membership = pod.pod._membership
+    return await app.pods.register_pod(
+        membership.pod,
+        replaces=membership.incarnation,
+        machine=machine(),
+        name="the later boot",
+        queues=[QUEUE],
+        kinds=[],
+        capacity=1,
+        capacities={},
+        zone="",
+        version="",
+        ttl=60.0,
+        max_rescues=3,
+    )
+
+
+async def test_a_pod_that_was_retired_by_a_later_boot_of_itself_does_not_come_back(
+    dsn: str, connection: asyncpg.Connection
+) -> None:
+    app = make_app(dsn, uid=str(uuid4()), container="worker")
+    stopped = asyncio.Event()
+    inside = asyncio.Event()
+
+    @app.job(queue=QUEUE)
+    async def hold() -> None:
+        inside.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
     async with app:
         first = await start_pod(app)
-        second = await start_pod(app)
-        try:
-            with pytest.raises(BaseExceptionGroup) as ended:
-                async with asyncio.timeout(1):
-                    await asyncio.shield(first.task)
-            assert ended.group_contains(PodRetired)
-        finally:
-            for pod in (first, second):
-                pod.task.cancel()
-            await asyncio.gather(first.task, second.task, return_exceptions=True)
+        await hold.enqueue()
+        await soon(inside)
+        later = await register_again(app, first)
+        with pytest.raises(BaseExceptionGroup) as ended:
+            async with asyncio.timeout(PATIENCE):
+                await first.task
+        assert ended.group_contains(PodRetired)
+        await soon(stopped)
+        assert await connection.fetchval("SELECT incarnation FROM rota.pod") == later.incarnation
+
+
+async def test_two_pods_of_one_uid_on_one_machine_are_a_start_error(dsn: str) -> None:
+    app = make_app(dsn, uid=str(uuid4()), container="worker")
+    async with app:
+        first = await start_pod(app)
+        with pytest.raises(PodTwin, match="ROTA_POD_UID"):
+            await start_pod(app)
+        await first.settled()
+        await first.stop()
+        again = await start_pod(app)
+        assert again.pod._membership.pod == first.pod._membership.pod
+        await again.stop()

@@ -275,7 +275,7 @@ async def test_a_job_stopped_before_its_first_line_still_ends(app: App, told: Re
         def stop_at_once(event: Any) -> bool:
             if isinstance(event, JobsClaimed) and not stopped:
                 stopped.append(event)
-                pod.pod._fence()
+                pod.pod.stop_all()
             return bool(stopped)
 
         stopped: list[JobsClaimed] = []

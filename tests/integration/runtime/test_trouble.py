@@ -136,7 +136,7 @@ async def remove_pods(connection: asyncpg.Connection) -> None:
     async with connection.transaction():
         await connection.execute("SELECT FROM rota.pod FOR UPDATE")
         await connection.execute(EXPIRE)
-        await connection.execute("SELECT rota.expire_pods(3)")
+        await connection.execute("SELECT rota.sweep_pods(3)")
 
 
 class Twice:
@@ -344,16 +344,20 @@ async def test_a_notice_of_nonsense_is_no_trouble(app: App, connection: asyncpg.
         assert not pod.task.done()
 
 
-async def test_a_queue_row_that_is_deleted_is_no_trouble(app: App, connection: asyncpg.Connection) -> None:
+async def test_a_queue_that_pods_serve_cannot_be_deleted(app: App, connection: asyncpg.Connection) -> None:
+    """Or what they hold of it would be forgotten, and given to others once more."""
+
     @app.job(queue=QUEUE)
     async def handle() -> str:
         return "fine"
 
     async with running(app) as pod:
         await (await handle.enqueue()).result(PATIENCE)
-        await connection.execute("DELETE FROM rota.queue")
+        with pytest.raises(asyncpg.ForeignKeyViolationError, match="assignment_is_of_a_queue"):
+            await connection.execute("DELETE FROM rota.queue")
         assert await (await handle.enqueue()).result(PATIENCE) == "fine"
         assert not pod.task.done()
+    await connection.execute("DELETE FROM rota.queue")
 
 
 async def test_a_handler_that_hogs_the_loop_delays_but_does_not_break(app: App, told: Recorder) -> None:

@@ -138,9 +138,12 @@ async def play(watched: Watched, most: int = 100) -> dict[str, list[Plan]]:
         return rows
 
     await watched.execute("BEGIN")
-    registered = [["crowd"], [FOREIGN + "?", MINE, "another"], 100, "", "", 60.0, 3]
-    ((boot,),) = await step("register", "register_pod", pod, "a pod", *registered)
-    ((old,),) = await step("register", "register_pod", lost, "a pod", *registered)
+    await watched.execute("INSERT INTO rota.queue (name) VALUES ('crowd') ON CONFLICT DO NOTHING")
+    registered = [0, "here", "a pod", [QUEUE], [FOREIGN + "?", MINE, "another"], 100, "{}", "", "", 60.0, 3]
+    ((boot, _, _),) = await step("register", "register_pod", pod, *registered)
+    ((old, _, _),) = await step("register", "register_pod", lost, *registered)
+    ((_, epoch, timeline, _),) = await step("lead", "take_lease", pod, 60.0)
+    tenure = (pod, epoch, timeline)
     await watched.execute("SELECT id FROM rota.enqueue('mine', queue => 'crowd', dedupe => 'key:77')")
     await watched.execute(ADD_SOME, most)
 
@@ -162,11 +165,13 @@ async def play(watched: Watched, most: int = 100) -> dict[str, list[Plan]]:
     await step("finalize done", "finalize_jobs", pod, boot, done, claims, None, None)
     await step("finalize others", "finalize_jobs", pod, boot, [], [], None, _others(several))
     await step("finalize what was lost", "finalize_jobs", pod, boot, done, claims, None, _others(several))
-    await step("ready due jobs", "ready_due_jobs", most)
-    await step("beat", "beat", pod, boot, 60.0)
+    await step("promote", "promote_jobs", *tenure, most)
+    await step("first beat", "beat", pod, boot, 0, timeline, [], [], [], [QUEUE], "")
+    await step("plan", "plan_queue", *tenure, QUEUE, [pod], [5], "a test", "Five.", [], True)
+    await step("beat", "beat", pod, boot, 1, timeline, [QUEUE], [10], [3], [], "")
     await step("settle", "settle_batches", pod, boot, 3, [2])
     await watched.execute("UPDATE rota.pod SET expires_at = rota.clock() WHERE id = $1", lost)
-    await step("expire and rescue", "expire_pods", 3)
+    await step("expire and rescue", "expire_pods", *tenure, 3)
     await step("leave", "leave_pod", pod, boot)
 
     waiting = several[-1]["id"]

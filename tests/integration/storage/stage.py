@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
@@ -15,10 +15,22 @@ import asyncpg
 
 from rota.settings import DatabaseSettings
 from rota.storage.jobs import Jobs
+from rota.storage.leases import Leases
 from rota.storage.pods import Pods
 from rota.storage.pool import Database
 from rota.storage.queues import Queues
-from rota.storage.rows import NO_HINT, Ending, Hint, JobRow, Request, Shape
+from rota.storage.rows import (
+    NO_HINT,
+    BeatAnswer,
+    Boot,
+    Ending,
+    Hint,
+    JobRow,
+    Report,
+    Request,
+    Shape,
+    Tenure,
+)
 from rota.words import BatchNo, Incarnation, PodId
 
 T = TypeVar("T")
@@ -27,6 +39,10 @@ PATIENCE = 30.0
 QUEUE = "emails"
 KIND = "send"
 RESCUES = 3
+MACHINE = "here"
+LONG = 1_000_000.0
+"""Seconds no test moves its clock by."""
+NOTHING = Report()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +62,11 @@ class Stage:
         self.jobs = Jobs(database)
         self.pods = Pods(database)
         self.queues = Queues(database)
+        self.leases = Leases(database)
         self.clock = Clock(connection)
         self._leaving = leaving
         self._batch = 0
+        self._tenure: Tenure | None = None
 
     @classmethod
     @asynccontextmanager
@@ -78,28 +96,71 @@ class Stage:
         (job,) = await self.add(**shape)
         return job
 
-    async def boot(
+    async def boot(self, id: UUID | None = None, **terms: Any) -> Pod:
+        """A boot of a pod, in place of the one that is registered now, on the same machine."""
+        pod = PodId(id or uuid4())
+        while True:
+            found = await self.pods.read_incarnation(pod)
+            boot = await self.register(pod, replaces=found, **terms)
+            if boot.incarnation is not None:
+                return Pod(pod, boot.incarnation)
+            assert boot.wait_in is None, f"another machine has it for {boot.wait_in:.1f} s more"
+
+    async def register(
         self,
-        id: UUID | None = None,
+        pod: PodId,
         *,
+        replaces: int = 0,
+        machine: str = MACHINE,
         queues: Sequence[str] = (QUEUE,),
         kinds: Sequence[str] = (KIND,),
+        capacity: int = 100,
+        capacities: Mapping[str, int] | None = None,
         ttl: float = 10.0,
         max_rescues: int = RESCUES,
-    ) -> Pod:
-        pod = PodId(id or uuid4())
-        incarnation = await self.pods.register_pod(
+    ) -> Boot:
+        """Ask once for a boot."""
+        return await self.pods.register_pod(
             pod,
+            replaces=Incarnation(replaces),
+            machine=machine,
             name="a pod",
             queues=queues,
             kinds=kinds,
-            capacity=100,
+            capacity=capacity,
+            capacities=capacities or {},
             zone="",
             version="",
             ttl=ttl,
             max_rescues=max_rescues,
         )
-        return Pod(pod, incarnation)
+
+    async def boot_on(self, connection: asyncpg.Connection, id: UUID, replaces: int = 0) -> int:
+        """A boot in the transaction of that connection; its incarnation."""
+        terms = (MACHINE, "a pod", [QUEUE], [KIND], 1, "{}", "", "", 10.0, RESCUES)
+        register = self.database.queries["register_pod"]
+        incarnation: int = await connection.fetchval(register, id, replaces, *terms)
+        return incarnation
+
+    async def beat(
+        self, pod: Pod, report: Report = NOTHING, *, on: asyncpg.Connection | None = None
+    ) -> BeatAnswer | None:
+        """A beat of a pod that has heard nothing and uses nothing, unless told otherwise."""
+        return await self.pods.beat(pod.id, pod.incarnation, report, on=on)
+
+    async def lead(self) -> Tenure:
+        """The lease, taken when it is first needed and given up with the stage."""
+        if self._tenure is None:
+            self._tenure = (await self.leases.take_lease(PodId(uuid4()), LONG)).tenure
+            assert self._tenure is not None, "another holds the lease"
+            self._leaving.push_async_callback(self.leases.resign_lease, self._tenure)
+        return self._tenure
+
+    async def promote(self, most: int) -> tuple[int, float | None]:
+        """Make due jobs ready, as the leader does."""
+        promoted = await self.jobs.promote_jobs(await self.lead(), most)
+        assert promoted is not None
+        return promoted
 
     async def claim(
         self,
@@ -132,6 +193,11 @@ class Stage:
         )
         assert all(row["kind"] is not None for row in rows)
         return rows
+
+    async def claim_alone(self, pod: Pod, job: int, *, queue: str = QUEUE) -> list[asyncpg.Record]:
+        """Claim a job that is on its last chance."""
+        self._batch += 1
+        return await self.jobs.claim_alone(pod.id, pod.incarnation, BatchNo(self._batch), queue, job)
 
     async def run_one(self, pod: Pod, **shape: Any) -> asyncpg.Record:
         """Enqueue a job and claim it."""

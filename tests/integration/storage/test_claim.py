@@ -125,7 +125,7 @@ async def test_waited_counts_from_when_the_job_was_due(stage: Stage) -> None:
     pod = await stage.boot(ttl=100.0)
     await stage.add(delay=10.0)
     await stage.clock.advance(13.0)
-    await stage.jobs.ready_due_jobs(10)
+    await stage.promote(10)
     (run,) = await stage.claim(pod)
     assert run["waited"] == pytest.approx(3.0)
 

@@ -111,9 +111,9 @@ async def test_expiry_passes_over_a_pod_whose_claim_is_open_and_then_rescues_it(
     async with claimer.transaction():
         assert len(await stage.claim(pod, on=claimer)) == 1
         await stage.clock.advance(10.0)
-        assert await stage.pods.expire_pods(3) == ([], 0)
+        assert await stage.pods.sweep_pods(3) == ([], 0)
     assert (await stage.job(job)).state is JobState.RUNNING
-    assert await stage.pods.expire_pods(3) == ([pod.id], 1)
+    assert await stage.pods.sweep_pods(3) == ([pod.id], 1)
     assert (await stage.job(job)).state is JobState.READY
 
 
@@ -124,7 +124,7 @@ async def test_a_claim_that_waits_for_an_expiry_takes_nothing(stage: Stage) -> N
     expirer, claimer = await stage.connect(), await stage.connect()
     await stage.clock.advance(10.0)
     async with expirer.transaction():
-        expired = await stage.database.fetchrow("expire_pods", 3, on=expirer)
+        expired = await stage.database.fetchrow("sweep_pods", 3, on=expirer)
         assert expired is not None
         assert expired["expired"] == [pod.id]
         claim = asyncio.ensure_future(stage.claim(pod, on=claimer))
@@ -150,9 +150,8 @@ async def test_a_claim_of_the_old_boot_that_waits_for_the_new_one_takes_nothing(
     job = await stage.add_one()
     old = await stage.boot()
     booter, claimer = await stage.connect(), await stage.connect()
-    register = stage.database.queries["register_pod"]
     async with booter.transaction():
-        await booter.execute(register, old.id, "a pod", ["q"], ["k"], 1, "", "", 10.0, 3)
+        assert await stage.boot_on(booter, old.id, replaces=old.incarnation)
         claim = asyncio.ensure_future(stage.claim(old, on=claimer))
         await stage.until_blocked(claimer)
     assert await claim == []

@@ -208,7 +208,7 @@ async def test_an_endless_time_is_refused_lest_it_break_those_who_reckon_with_it
         await shared_stage.jobs.enqueue_jobs(
             [Request(shape, "{}"), *[Request(Shape(QUEUE, KIND), "{}")] * others]
         )
-    assert await shared_stage.jobs.ready_due_jobs(10) == (0, None)
+    assert await shared_stage.promote(10) == (0, None)
 
 
 @pytest.mark.parametrize(

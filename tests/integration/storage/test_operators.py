@@ -178,18 +178,18 @@ async def test_due_jobs_become_ready_oldest_first_and_others_stay(stage: Stage) 
     late, early, later = [await stage.add_one(delay=delay) for delay in (20.0, 10.0, 30.0)]
     await stage.add(queue="reports", delay=10.0)
     ear = await stage.listen()
-    assert await stage.jobs.ready_due_jobs(10) == (0, 10.0)
+    assert await stage.promote(10) == (0, 10.0)
     await stage.clock.advance(9.5)
-    assert await stage.jobs.ready_due_jobs(10) == (0, 0.5)
+    assert await stage.promote(10) == (0, 0.5)
     assert await ear.heard() == []
     await stage.clock.advance(11.5)
-    assert await stage.jobs.ready_due_jobs(2) == (2, -1.0)
+    assert await stage.promote(2) == (2, -1.0)
     assert sorted(await ear.heard()) == [f"ready:{QUEUE}", "ready:reports"]
     assert (await stage.job(early)).state is JobState.READY
-    assert await stage.jobs.ready_due_jobs(2) == (1, 9.0)
+    assert await stage.promote(2) == (1, 9.0)
     assert (await stage.job(late)).state is JobState.READY
     await stage.clock.advance(9.0)
-    assert await stage.jobs.ready_due_jobs(2) == (1, None)
+    assert await stage.promote(2) == (1, None)
     assert (await stage.job(later)).state is JobState.READY
 
 
@@ -199,11 +199,11 @@ async def test_two_who_move_due_jobs_do_not_wait_for_each_other(stage: Stage) ->
     await stage.clock.advance(1.0)
     one = await stage.connect()
     async with one.transaction():
-        row = await stage.database.fetchrow("ready_due_jobs", 3, on=one)
+        row = await stage.database.fetchrow("promote_jobs", *await stage.lead(), 3, on=one)
         assert row is not None
         assert row["moved"] == 3
-        assert (await stage.jobs.ready_due_jobs(10))[0] == 2
-    assert await stage.jobs.ready_due_jobs(10) == (0, None)
+        assert (await stage.promote(10))[0] == 2
+    assert await stage.promote(10) == (0, None)
 
 
 async def test_a_job_made_ready_keeps_the_time_it_was_due(stage: Stage) -> None:
@@ -211,7 +211,7 @@ async def test_a_job_made_ready_keeps_the_time_it_was_due(stage: Stage) -> None:
     job = await stage.add_one(delay=10.0)
     due = (await stage.job(job)).scheduled_at
     await stage.clock.advance(25.0)
-    await stage.jobs.ready_due_jobs(1)
+    await stage.promote(1)
     assert (await stage.job(job)).scheduled_at == due
 
 

@@ -27,7 +27,8 @@ INDEXES = {
     "finalize done": {"job_id_is_unique"},
     "finalize others": {"job_id_is_unique"},
     "finalize what was lost": {"job_id_is_unique", "ended_job_id_is_unique"},
-    "ready due jobs": {"job_due", "job_id_is_unique"},
+    "promote": {"job_due", "job_id_is_unique"},
+    "first beat": {"job_running", "job_claim"},
     "beat": {"job_running", "job_claim"},
     "settle": {"job_running"},
     "expire and rescue": {"job_running", "job_id_is_unique"},
@@ -96,4 +97,4 @@ def test_jobs_of_a_foreign_kind_at_the_head_are_not_read(plans: dict[str, Plans]
 
 
 def test_every_step_that_was_played_is_checked(plans: dict[str, Plans]) -> None:
-    assert set(plans["fresh"]) == {*INDEXES, "register", "claim for a lost pod"}
+    assert set(plans["fresh"]) == {*INDEXES, "register", "lead", "plan", "claim for a lost pod"}

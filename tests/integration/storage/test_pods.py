@@ -8,9 +8,9 @@ from uuid import uuid4
 import pytest
 
 from rota.errors import PodRetired
-from rota.storage.rows import QueueTerms
-from rota.words import Incarnation, JobState
-from tests.integration.storage.stage import KIND, QUEUE, Stage, ending
+from rota.storage.rows import QueueTerms, Report
+from rota.words import Incarnation, JobState, PodId
+from tests.integration.storage.stage import KIND, QUEUE, Pod, Stage, ending
 
 
 async def test_a_registered_pod_is_listed_as_it_registered(stage: Stage) -> None:
@@ -50,24 +50,61 @@ async def test_a_pod_that_comes_back_after_its_row_has_gone_is_not_its_earlier_s
     await stage.add()
     assert await stage.claim(old) == []
     with pytest.raises(PodRetired):
-        await stage.pods.beat(old.id, old.incarnation, 10.0)
+        await stage.beat(old)
 
 
 async def test_two_first_boots_at_once_have_different_incarnations(stage: Stage) -> None:
     id, one = uuid4(), await stage.connect()
-    register = stage.database.queries["register_pod"]
     async with one.transaction():
-        first = await one.fetchval(register, id, "a pod", ["q"], ["k"], 1, "", "", 10.0, 3)
+        first = await stage.boot_on(one, id)
         booting = asyncio.ensure_future(stage.boot(id))
         await stage.until_in_the_way(one)
     assert (await booting).incarnation > first
+
+
+async def test_of_two_first_boots_on_two_machines_the_second_waits_for_the_end_of_the_first(
+    stage: Stage,
+) -> None:
+    await stage.boot()
+    id, one = PodId(uuid4()), await stage.connect()
+    async with one.transaction():
+        first = await stage.boot_on(one, id)
+        asking = asyncio.ensure_future(stage.register(id, machine="there"))
+        await stage.until_in_the_way(one)
+    assert (await asking).incarnation is None
+    assert await stage.pods.read_incarnation(id) == first
+    again = await stage.register(id, replaces=first, machine="there")
+    assert again.incarnation is None
+    assert again.wait_in == pytest.approx(10.0, abs=5.0)
+
+
+async def test_a_boot_on_another_machine_waits_for_the_end_of_the_earlier(stage: Stage) -> None:
+    await stage.clock.stop()
+    old = await stage.boot(ttl=10.0)
+    run = await stage.run_one(old)
+    await stage.clock.advance(4.0)
+    early = await stage.register(old.id, replaces=old.incarnation, machine="there")
+    assert (early.incarnation, early.wait_in, early.found) == (None, 6.0, old.incarnation)
+    assert await stage.running() == [run["id"]]
+    await stage.clock.advance(6.0)
+    late = await stage.register(old.id, replaces=old.incarnation, machine="there")
+    assert late.incarnation is not None
+    assert late.incarnation > old.incarnation
+    assert await stage.running() == []
+
+
+async def test_a_boot_that_names_another_than_the_one_that_stands_begins_nothing(stage: Stage) -> None:
+    old = await stage.boot()
+    other = await stage.register(old.id, replaces=old.incarnation + 1)
+    assert (other.incarnation, other.wait_in, other.found) == (None, None, old.incarnation)
+    assert await stage.beat(old) is not None
 
 
 async def test_a_beat_renews_the_pod(stage: Stage) -> None:
     await stage.clock.stop()
     pod = await stage.boot(ttl=10.0)
     await stage.clock.advance(9.0)
-    assert await stage.pods.beat(pod.id, pod.incarnation, 10.0) is not None
+    assert await stage.beat(pod) is not None
     await stage.clock.advance(9.0)
     assert (await stage.pods.list_pods())[0].expires_in == 1.0
 
@@ -81,17 +118,32 @@ async def test_a_beat_tells_what_is_new(stage: Stage) -> None:
     await stage.add(queue="b", kind="y")
     await stage.add(queue="c", kind="unknown here")
     await stage.add(queue="d", kind="x")
-    answer = await stage.pods.beat(pod.id, pod.incarnation, 10.0)
+    answer = await stage.beat(pod)
     assert answer is not None
     assert (answer.draining, answer.cancels, answer.ready) == (False, (run["id"],), ("b",))
-    assert answer.queues == {"a": QueueTerms(3, True, {"kind": "fixed"})}
+    assert answer.terms == {"a": QueueTerms(3, True, {"kind": "fixed"})}
     assert other["id"] not in answer.cancels
+
+
+async def test_a_beat_tells_the_terms_of_queues_only_when_they_changed(stage: Stage) -> None:
+    await stage.queues.declare_queues({QUEUE: (3, None)})
+    pod = await stage.boot()
+    first = await stage.beat(pod)
+    assert first is not None
+    assert first.terms == {QUEUE: QueueTerms(3, False, None)}
+    second = await stage.beat(pod, Report(digest=first.digest))
+    assert second is not None
+    assert second.terms is None
+    await stage.queues.change_queue(QUEUE, retry={"kind": "fixed"})
+    third = await stage.beat(pod, Report(digest=second.digest))
+    assert third is not None
+    assert third.terms == {QUEUE: QueueTerms(3, False, {"kind": "fixed"})}
 
 
 async def test_a_beat_says_when_the_pod_is_draining(stage: Stage) -> None:
     pod = await stage.boot()
     assert await stage.pods.drain_pod(pod.id, pod.incarnation)
-    answer = await stage.pods.beat(pod.id, pod.incarnation, 10.0)
+    answer = await stage.beat(pod)
     assert answer is not None
     assert answer.draining
 
@@ -100,7 +152,7 @@ async def test_a_beat_does_not_hear_of_other_pods_cancels(stage: Stage) -> None:
     pod, other = await stage.boot(), await stage.boot()
     run = await stage.run_one(other)
     await stage.jobs.cancel_job(run["id"])
-    answer = await stage.pods.beat(pod.id, pod.incarnation, 10.0)
+    answer = await stage.beat(pod)
     assert answer is not None
     assert answer.cancels == ()
 
@@ -109,10 +161,10 @@ async def test_the_beat_of_an_expired_pod_is_not_answered_and_renews_nothing(sta
     await stage.clock.stop()
     pod = await stage.boot(ttl=10.0)
     await stage.clock.advance(10.0)
-    assert await stage.pods.beat(pod.id, pod.incarnation, 10.0) is None
+    assert await stage.beat(pod) is None
     assert (await stage.pods.list_pods())[0].expires_in == 0.0
-    await stage.pods.expire_pods(3)
-    assert await stage.pods.beat(pod.id, pod.incarnation, 10.0) is None
+    await stage.pods.sweep_pods(3)
+    assert await stage.beat(pod) is None
 
 
 async def test_a_retired_boot_is_told_so_and_renews_nothing(stage: Stage) -> None:
@@ -121,7 +173,7 @@ async def test_a_retired_boot_is_told_so_and_renews_nothing(stage: Stage) -> Non
     await stage.boot(old.id, ttl=10.0)
     await stage.clock.advance(4.0)
     with pytest.raises(PodRetired):
-        await stage.pods.beat(old.id, old.incarnation, 10.0)
+        await stage.beat(old)
     assert (await stage.pods.list_pods())[0].expires_in == 6.0
     assert not await stage.pods.drain_pod(old.id, old.incarnation)
     assert not await stage.pods.leave_pod(old.id, old.incarnation)
@@ -132,7 +184,7 @@ async def test_a_beat_that_waited_past_the_expiry_does_not_renew(stage: Stage) -
     pod = await stage.boot(ttl=10.0)
     holder, beater = await stage.connect(), await stage.connect()
     async with stage.lock_pod(pod, by=holder):
-        beat = asyncio.ensure_future(stage.pods.beat(pod.id, pod.incarnation, 10.0, on=beater))
+        beat = asyncio.ensure_future(stage.beat(pod, on=beater))
         await stage.until_blocked(beater)
         await stage.clock.advance(10.0)
     assert await beat is None
@@ -210,5 +262,5 @@ async def test_a_boot_that_nobody_registered_neither_drains_nor_beats(stage: Sta
     pod = await stage.boot()
     other = Incarnation(pod.incarnation + 1)
     assert not await stage.pods.drain_pod(pod.id, other)
-    assert await stage.pods.beat(pod.id, other, 10.0) is None
+    assert await stage.beat(Pod(pod.id, other)) is None
     assert (await stage.pods.list_pods())[0].state == "up"

@@ -8,7 +8,7 @@ import pytest
 from rota.storage.queries import queries
 from tests.integration.storage.stage import Stage
 
-BEFORE_PREPARING = {"create_schema", "create_migration_table", "lock_migrations"}
+BEFORE_PREPARING = {"create_schema", "create_migration_table", "add_digest_column", "lock_migrations"}
 """Commands that Postgres prepares only as far as it parses them; the migration tests run them."""
 
 

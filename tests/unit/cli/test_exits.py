@@ -20,7 +20,7 @@ EXPECTED = {
         "RefusedData",
     },
     ExitCode.UNAVAILABLE: {"Conflict", "DatabaseUnavailable", "EmbeddedPostgresError"},
-    ExitCode.REFUSED: {"DatabaseRefused", "SchemaMissing", "SchemaTooNew", "SchemaTooOld"},
+    ExitCode.REFUSED: {"DatabaseRefused", "SchemaEdited", "SchemaMissing", "SchemaTooNew", "SchemaTooOld"},
 }
 ERRORS = [
     error

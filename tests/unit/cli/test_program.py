@@ -65,6 +65,15 @@ def test_a_bug_keeps_its_traceback(error: Exception, monkeypatch: pytest.MonkeyP
         ["enqueue", "kind", "{", "--database-url", "postgresql://127.0.0.1:1/x"],
         ["enqueue", "k\udcff"],
         ["demo", "--for", "ever"],
+        ["queue", "resize", "emails"],
+        ["queue", "resize", "emails", "4", "--wait=later"],
+        ["queue", "resize", "emails", "4", "--timeout", "soon"],
+        ["queue", "resize", "emails", "4", "--wait", "--dry-run"],
+        ["queue", "set", "emails", "colour=red"],
+        ["queue", "set", "emails"],
+        ["queue", "create", "emails", "--retry", "sometimes"],
+        ["queue", "show", "emails", "--last", "-1"],
+        ["pod", "drain"],
         ["frobnicate"],
         ["job", "list", "--database-url", "mysql://root:secret@host/db"],
         ["job", "list", "--database-url", "postgresql://root:secret@host:port/db"],
@@ -78,7 +87,10 @@ def test_wrong_usage_ends_with_code_2_and_no_traceback(arguments: list[str]) -> 
     assert "secret" not in result.output
 
 
-@pytest.mark.parametrize("command", [[], ["worker"], ["enqueue"], ["job"], ["job", "list"], ["db"], ["demo"]])
+@pytest.mark.parametrize(
+    "command",
+    [[], ["worker"], ["enqueue"], ["job"], ["job", "list"], ["queue"], ["pods"], ["slots"], ["db"], ["demo"]],
+)
 def test_help_explains_the_exit_codes(command: list[str]) -> None:
     result = runner.invoke(program, [*command, "--help"], env={"COLUMNS": "200"})
     assert result.exit_code == 0

@@ -24,6 +24,7 @@ class Ended:
 REPORT = PodReport(
     id="0001",
     name="rota-1",
+    pid=4711,
     queues={"emails": QueueReport(20, 3, {"done": 7, "retry": 2}), "images": QueueReport(8, 1, {"done": 5})},
 )
 

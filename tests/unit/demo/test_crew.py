@@ -11,7 +11,7 @@ import pytest
 from rota.cli.report import PodReport, QueueReport
 from rota.demo.crew import Crew, PodNotStarted
 
-REPORT = PodReport("1", "rota-1", {"emails": QueueReport(5, 1, {"done": 3})})
+REPORT = PodReport("1", "rota-1", 4711, {"emails": QueueReport(5, 1, {"done": 3})})
 TELL = f"print({REPORT.line()!r}, flush=True)"
 # As `rota worker --owned` does: ends with its owner, and drains when asked.
 SERVE = f"import sys; {TELL}; sys.stdin.read()"

@@ -1,22 +1,34 @@
 """What the demo shows, put together from rows and reports."""
 
+import io
 from uuid import UUID
 
 import pytest
+from rich.console import Console
 
 from rota.cli.report import PodReport, QueueReport
-from rota.demo.display import plain_line
-from rota.demo.picture import Picture, PodLine, QueueLine, Rows, Speed, done_by_name, pod_lines, queue_lines
-from rota.storage.rows import JobCount, PodRow, QueueRow
+from rota.demo.display import plain_line, pod_table
+from rota.demo.picture import (
+    Picture,
+    PodLine,
+    QueueLine,
+    Rows,
+    SlotCell,
+    Speed,
+    done_by_name,
+    pod_lines,
+    queue_lines,
+)
+from rota.storage.rows import AssignmentRow, JobCount, PodRow, QueueRow
 from rota.words import JobState
 
 OURS = PodReport(
-    str(UUID(int=1)), "rota-1", {"emails": QueueReport(20, 3, {"done": 8, "retry": 2, "dead": 1})}
+    str(UUID(int=1)), "rota-1", 4711, {"emails": QueueReport(20, 3, {"done": 8, "retry": 2, "dead": 1})}
 )
-GONE = PodReport(str(UUID(int=9)), "rota-9", {"emails": QueueReport(20, 0, {"done": 4})})
+GONE = PodReport(str(UUID(int=9)), "rota-9", 4719, {"emails": QueueReport(20, 0, {"done": 4})})
 
 
-def pod(number: int, running: int = 0) -> PodRow:
+def pod(number: int, *, leads: bool = False) -> PodRow:
     return PodRow(
         id=UUID(int=number),
         incarnation=1,
@@ -27,9 +39,10 @@ def pod(number: int, running: int = 0) -> PodRow:
         capacity=256,
         queues=("emails",),
         kinds=(),
-        running=running,
+        running=0,
         age=1.0,
         expires_in=9.0,
+        leads=leads,
     )
 
 
@@ -41,7 +54,11 @@ ROWS = Rows(
         JobCount("old", "gone", JobState.READY, 1, 99.0),
     ],
     queues=[QueueRow("emails", 20, paused=False, cooling=False, retry=None)],
-    pods=[pod(1, running=3), pod(2, running=6)],
+    pods=[pod(1, leads=True), pod(2)],
+    assignments=[
+        AssignmentRow("emails", UUID(int=1), "rota-1", "up", target=12, held=14, acting=12, running=3),
+        AssignmentRow("emails", UUID(int=2), "rota-2", "up", target=8, held=8, acting=8, running=6),
+    ],
 )
 
 
@@ -51,16 +68,28 @@ def test_a_queue_counts_all_its_kinds_and_what_pods_ended_that_are_gone_too() ->
     assert old == QueueLine("old", 0, ready=1)
 
 
-def test_a_pod_of_someone_else_is_shown_without_slots() -> None:
+def test_a_pod_is_shown_with_its_slots_of_each_queue_and_its_process_where_it_is_ours() -> None:
     ours, other = pod_lines(ROWS, [OURS], Speed())
-    assert ours == PodLine("rota-1", "up", 3, in_use=3, slots=20)
-    assert other == PodLine("rota-2", "up", 6)
+    assert ours == PodLine("rota-1", "up", {"emails": SlotCell(3, 12, 14)}, leads=True, pid=4711)
+    assert other == PodLine("rota-2", "up", {"emails": SlotCell(6, 8, 8)})
+
+
+def test_what_a_pod_still_has_to_give_back_stands_behind_a_minus() -> None:
+    picture = Picture(1.0, 20, queue_lines(ROWS, [OURS], Speed()), pod_lines(ROWS, [OURS], Speed()))
+    console = Console(file=io.StringIO(), width=160)
+    console.print(pod_table(picture))
+    assert isinstance(console.file, io.StringIO)
+    _, ours, other = console.file.getvalue().splitlines()
+    assert "4711" in ours
+    assert "leader" in ours
+    assert "3/12 -2" in ours
+    assert "6/8 " in other
 
 
 def test_the_whole_is_the_sum_of_the_queues() -> None:
     picture = Picture(1.0, 20, queue_lines(ROWS, [OURS, GONE], Speed()), pod_lines(ROWS, [OURS], Speed()))
     assert picture.total == QueueLine("all", 20, ready=8, scheduled=4, done=12, retried=2, dead=1)
-    assert (picture.in_use, picture.slots) == (3, 20)
+    assert picture.slots == SlotCell(9, 20, 22)
 
 
 def test_a_speed_is_taken_over_the_last_seconds_only() -> None:
@@ -88,5 +117,5 @@ def test_a_picture_fits_into_one_plain_line() -> None:
     )
     assert plain_line(picture).split("  ") == [
         "", "12s", "enqueued 20", "ready 8", "scheduled 4", "running 0", "done 8 (0.0/s)", "retried 2",
-        "dead 1", "pods 2", "slots 3/20", "no database",
+        "dead 1", "pods 2", "slots 9/20", "no database",
     ]  # fmt: skip

@@ -39,14 +39,15 @@ class Service(ABC):
 class Patience:
     """Capped exponential waiting with jitter, told once when it begins and once when it ends."""
 
-    def __init__(self, doing: str, tell: Tell) -> None:
+    def __init__(self, doing: str, tell: Tell, *, longest: float = _LONGEST) -> None:
         self._doing = doing
         self._tell = tell
+        self._longest = longest
         self._delay = 0.0
         self._lost = False
 
     async def wait(self, error: Exception) -> None:
-        self._delay = min(max(self._delay * 2, _FIRST), _LONGEST)
+        self._delay = min(max(self._delay * 2, _FIRST), self._longest)
         delay = self._delay * random.uniform(0.75, 1.25)
         if not self._lost and isinstance(error, DatabaseUnavailable):
             self._lost = True

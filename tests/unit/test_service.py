@@ -9,7 +9,7 @@ import pytest
 
 from rota.errors import Conflict, DatabaseRefused, DatabaseUnavailable, RefusedData
 from rota.events import DatabaseFound, DatabaseLost
-from rota.runtime.service import Patience, Service
+from rota.service import Patience, Service
 from rota.testing import Recorder
 
 LOST = DatabaseUnavailable("nobody answers")
@@ -43,8 +43,8 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         delays.append(delay)
         await asyncio.sleep(0)
 
-    monkeypatch.setattr("rota.runtime.service.asyncio", SimpleNamespace(sleep=sleep))
-    monkeypatch.setattr("rota.runtime.service.random", SimpleNamespace(uniform=lambda least, most: 1.0))
+    monkeypatch.setattr("rota.service.asyncio", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr("rota.service.random", SimpleNamespace(uniform=lambda least, most: 1.0))
     return delays
 
 
