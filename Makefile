@@ -18,7 +18,7 @@ WORKERS ?= 2
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup run test check format bench lock clean
+.PHONY: help setup run test check format bench explore lock clean
 
 help: ## Print this help
 	@echo "Rota: one command sets up whatever it needs, then runs."
@@ -45,6 +45,9 @@ format: $(READY) ## Format the code and fix what can be fixed
 
 bench: $(READY) ## Measure against the ceiling and a peer (ONLY=drain,enqueue for a part)
 	@exec $(BIN)/python -m bench $(if $(ONLY),--only $(ONLY)) $(ARGS)
+
+explore: $(READY) ## Search every state of the protocol (ARGS="--list" names the searches)
+	@exec $(BIN)/python -m rota.chaos.searches $(ARGS)
 
 setup: $(READY) ## Only set up: a virtual environment from the lock
 	@:
