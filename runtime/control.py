@@ -83,7 +83,7 @@ class Control:
     ) -> None:
         pod = settings.pod
         # An unanswered beat is given up soon enough for two more before the fence.
-        soon = pod.ttl / 5
+        soon = max(pod.ttl / 5, 1.5)
         self._beating = connect(pool_size=1, command_timeout=soon, connect_timeout=soon)
         self._leading = connect(pool_size=3, command_timeout=settings.lease.ttl)
         self._settings = settings
