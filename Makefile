@@ -46,7 +46,7 @@ format: $(READY) ## Format the code and fix what can be fixed
 bench: $(READY) ## Measure against the ceiling and a peer (ONLY=drain,enqueue for a part)
 	@exec $(BIN)/python -m bench $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
-explore: $(READY) ## Search every state of the protocol (ARGS="--list" names the searches)
+explore: $(READY) ## Search every state of the protocol (ARGS="--list" names the searches and variants)
 	@exec $(BIN)/python -m rota.chaos.searches $(ARGS)
 
 setup: $(READY) ## Only set up: a virtual environment from the lock

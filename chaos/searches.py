@@ -16,11 +16,12 @@ from .protocol import Setting
 from .variants import VARIANTS, Variant
 
 COMMON = Setting(pauses=False, drains=False, plans="any", refused=False)
-"""Two pods, two slots, one beat under way: beats, plans, shares, claims, resizes, fences, deaths,
-expiry and boots, as often as one likes. Each search adds what is rarer."""
+"""Two pods, two slots, one beat under way: beats, plans from any view, shares, claims, resizes, fences,
+deaths, expiry and boots, as often as one likes. Each search adds what is rarer."""
 ONE = COMMON._replace(slots=1)
 
 IN_TESTS: Mapping[str, Setting] = {
+    "everything": Setting(),
     "pauses": COMMON._replace(pauses=True),
     "drains": COMMON._replace(drains=True),
     "claims": COMMON._replace(riding=True, giving_up=True),
@@ -32,6 +33,8 @@ IN_TESTS: Mapping[str, Setting] = {
     "failover-resizes": ONE._replace(failover=True, ends=False),
 }
 LONG: Mapping[str, Setting] = {
+    "three-slots": COMMON._replace(slots=3),
+    "three-pods": COMMON._replace(pods=3, slots=1),
     "two-slots-two-beats": COMMON._replace(beats=2),
 }
 

@@ -10,7 +10,7 @@ A slot's life, in reading order:
     planner, sentence      the targets computed from it, pure, and told in words
     rebalancer             the leader's loop: look, plan, write what changed
     rules                  what may be written: the protocol, pure; storage/migrations/0003_the_rota.sql says
-                           the same in SQL
+                           the same in SQL, and chaos/explorer searches every state it can reach
     ../storage/assignments the rows: target, held, acting
     handover               how far a queue's slots have come, for operators, pure
     slots                  this pod's side: a beat brought its targets; claims take slots, outcomes give

@@ -1,7 +1,7 @@
 """The protocol's rules as pure functions: what a beat, a plan, a boot or a takeover does to the rows.
 
 The SQL functions of storage/migrations/0003_the_rota.sql are their only other expression, and a
-state machine plays both side by side.
+state machine plays both side by side. The explorer searches every state these rules can reach.
 
 The invariant they keep: `held` is an upper bound on what a pod may be using, whatever beats and
 answers are late, lost or overtaken; and the sum of what is held is never raised above the cap.
