@@ -1,14 +1,13 @@
-"""Shares where queues compete for the capacity of the same pods. Pure.
+"""Shares, also where queues compete for the capacity of the same pods. Pure.
 
-Wherever exact shares would overfill a group of pods, every queue and group linked with it is
-settled anew, in two steps.
+As a rule every queue can have its exact shares. Where they would overfill a group of pods, every
+queue and group linked with it is a crowd, and settled in two steps from what pods have now.
 
-1. `divide` says how many slots each queue gets in all. As many as can be placed (a maximum flow),
-   the poorest queue first (max-min): none could have one more, except from a queue that is at most
-   one ahead of it. Which of two equals is ahead by one is a matter of their order.
-2. `even_out` says where, in whole slots per group, unless those totals can be spread exactly. A
-   queue's slots move from the group where it has most per capacity to the one with capacity left
-   where it has least, as long as that brings the two closer.
+1. How many slots does each queue get in all? As many as can be placed (a maximum flow), the poorest
+   queue first (max-min): none could have one more, except from a queue that is one ahead of it.
+2. Where? By exact shares of those totals, if these fit. Else a queue's slots move from the group
+   where it has most per capacity to the one with capacity left where it has least, for as long as
+   that brings the two closer.
 
 Both come to an end because every step lowers a sum of whole numbers: slots that are not placed, or
 squares of totals; squares of slots per capacity.
@@ -26,23 +25,18 @@ Had = Callable[[int], Mapping[int, int]]
 """How many slots of a queue each group has now."""
 
 
-def settle(
-    demands: Sequence[Demand], shares: Sequence[Shares], capacity: Sequence[int], had: Had
-) -> list[list[Shares]]:
-    """The shares, but for those that overfill a group and all that are linked with them.
-
-    A queue's shares come in one piece or several, each of which is to be rounded to its own sum.
-    """
-    settled = [[share] for share in shares]
+def settle(demands: Sequence[Demand], capacity: Sequence[int], had: Had) -> list[tuple[int, Shares]]:
+    """The shares of every queue, in one piece or in several that are each rounded to their own sum."""
+    pieces = [[spread(demand.total, demand.rooms, capacity)] for demand in demands]
     done: set[int] = set()
-    for group in overfull(shares, capacity):
+    for group in overfull([share for [share] in pieces], capacity):
         if group not in done:
             queues, groups = _linked(group, demands)
             done |= groups
             crowd = Crowd([demands[queue] for queue in queues], capacity, [had(queue) for queue in queues])
-            for queue, pieces in zip(queues, crowd.settled(), strict=True):
-                settled[queue] = pieces
-    return settled
+            for queue, settled in zip(queues, crowd.settled(), strict=True):
+                pieces[queue] = settled
+    return [(queue, share) for queue, shares in enumerate(pieces) for share in shares]
 
 
 def _linked(group: int, demands: Sequence[Demand]) -> tuple[list[int], set[int]]:
@@ -56,7 +50,7 @@ def _linked(group: int, demands: Sequence[Demand]) -> tuple[list[int], set[int]]
 
 
 class Crowd:
-    """Queues, and the groups they compete for; `given[queue][group]` slots so far."""
+    """Queues, the groups they compete for, and what each has been given so far."""
 
     def __init__(
         self, demands: Sequence[Demand], capacity: Sequence[int], had: Sequence[Mapping[int, int]]
@@ -77,6 +71,7 @@ class Crowd:
         self._ration(spread(demand.total, demand.rooms, capacity) for demand in demands)
 
     def settled(self) -> list[list[Shares]]:
+        """The pieces of every queue's shares."""
         self._divide()
         exact = [
             spread(total, demand.rooms, self._capacity)

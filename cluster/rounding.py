@@ -46,12 +46,11 @@ def rounded(
 def _extras(
     share: Shares, floor: Mapping[int, int], members: Sequence[Sequence[int]], had: Mapping[int, int]
 ) -> Extras:
-    count, pods, kept = sum(share.parts.values()) // share.whole, set[int](), set[int]()
-    for group, part in share.parts.items():
-        count -= floor[group] * len(members[group])
-        if part % (share.whole * len(members[group])):
-            pods.update(members[group])
-            kept.update(pod for pod in members[group] if had.get(pod, 0) > floor[group])
+    count = sum(share.parts.values()) // share.whole
+    count -= sum([least * len(members[group]) for group, least in floor.items()])
+    uneven = [group for group, part in share.parts.items() if part % (share.whole * len(members[group]))]
+    pods = {pod for group in uneven for pod in members[group]}
+    kept = {pod for group in uneven for pod in members[group] if had.get(pod, 0) > floor[group]}
     return Extras(count, pods, kept, set(kept))
 
 
@@ -60,10 +59,14 @@ def _owed(
 ) -> tuple[list[int], int]:
     """By pod: what its shares add up to, less what it gets by rounding all of them down; in units."""
     load, whole = loads(shares, len(members))
+    sure = [0] * len(members)
+    for floor in floors:
+        for group, least in floor.items():
+            sure[group] += least
     unit = whole * lcm(*map(len, members))
     owed = [0] * sum(map(len, members))
     for group, pods in enumerate(members):
-        each = load[group] * (unit // (whole * len(pods))) - unit * sum(row.get(group, 0) for row in floors)
+        each = load[group] * (unit // (whole * len(pods))) - sure[group] * unit
         for pod in pods:
             owed[pod] = each
     return owed, unit
@@ -99,10 +102,7 @@ def _bounds(extras: Sequence[Extras], owed: Sequence[int], unit: int) -> list[Po
 
 
 def _slots(floor: Mapping[int, int], members: Sequence[Sequence[int]], extra: Extras) -> dict[int, int]:
-    slots: dict[int, int] = {}
-    for group, least in floor.items():
-        if least:
-            slots |= dict.fromkeys(members[group], least)
+    slots = {pod: least for group, least in floor.items() if least for pod in members[group]}
     for pod in extra.taken:
         slots[pod] = slots.get(pod, 0) + 1
     return slots

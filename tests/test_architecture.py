@@ -18,6 +18,7 @@ PYTHON = (*PRODUCT, "tests", "bench")
 PURE = (
     "chaos/invariants.py",
     "cluster/planner.py",
+    "cluster/rules.py",
     "cluster/view.py",
     "runtime/backoff.py",
     "runtime/cron.py",

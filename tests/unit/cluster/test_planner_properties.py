@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import permutations
+from random import Random
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -10,10 +11,10 @@ from hypothesis import strategies as st
 from rota.cluster.planner import Plan, plan
 from rota.cluster.view import ClusterView, PodView
 from rota.words import QueueName
-from tests.support.cluster_views import in_all, revoked, views, with_targets
+from tests.support.cluster_views import in_all, revoked, targets, views, with_targets
 from tests.support.plan_reference import exact_shares, fair_totals, fits, pod_totals
 
-often = settings(max_examples=200, deadline=None)
+often = settings(max_examples=120, deadline=None)
 
 
 def totals(wanted: Plan) -> dict[QueueName, int]:
@@ -145,6 +146,27 @@ def test_a_plan_that_is_only_partly_carried_out_revokes_nothing_more(
     }
     again = plan(with_targets(view, partly))
     assert revoked(partly, again) == 0
+
+
+@often
+@given(views(caps=(0, 20)), st.integers())
+def test_a_plan_that_is_carried_out_bit_by_bit_comes_to_rest(view: ClusterView, seed: int) -> None:
+    random = Random(seed)
+    now: Plan = targets(view)
+    for _ in range(100):
+        wanted = plan(with_targets(view, now))
+        if now == wanted:
+            return
+        # Revoked at once; granted as far as there happens to be something to grant.
+        now = {
+            queue: {
+                pod: some
+                for pod, slots in row.items()
+                if (some := random.randint(min(slots, now[queue].get(pod, 0)), slots))
+            }
+            for queue, row in wanted.items()
+        }
+    raise AssertionError("slots still move after a hundred plans")
 
 
 @often
