@@ -72,7 +72,10 @@ class Lead:
 
 
 class Leader(Service):
-    """One pod's part in leadership. `duties` are the services of one tenure."""
+    """One pod's part in leadership. `duties` are the services of one tenure.
+
+    A follower stands on a connection that is open (`standing`); what a leader does has others of its own.
+    """
 
     doing = "standing for the lease"
 
@@ -82,6 +85,7 @@ class Leader(Service):
         leases: Leases,
         terms: LeaseSettings,
         *,
+        standing: Leases,
         pod_ttl: float,
         duties: Callable[[Lead], Sequence[Service]],
         clock: Clock,
@@ -90,6 +94,7 @@ class Leader(Service):
         super().__init__(tell)
         self._pod = pod
         self._leases = leases
+        self._standing = standing
         self._terms = terms
         self._pod_ttl = pod_ttl
         self._duties = duties
@@ -119,7 +124,7 @@ class Leader(Service):
 
     async def step(self) -> None:
         await self._turn()
-        lease = await stand(self._pod, leases=self._leases, clock=self._clock, ttl=self._terms.ttl)
+        lease = await stand(self._pod, leases=self._standing, clock=self._clock, ttl=self._terms.ttl)
         if isinstance(lease, Lease):
             await self._hold(lease)
         else:

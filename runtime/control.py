@@ -119,6 +119,7 @@ class Control:
             self.membership.pod,
             Leases(self._leading),
             settings.lease,
+            standing=Leases(self._beating),
             pod_ttl=pod.ttl,
             duties=self._duties,
             clock=clock,
@@ -278,9 +279,9 @@ class Control:
                 self._pass_on(self._handlers.cancel, int(subject.partition(":")[2]))
             case "lease":
                 self.leader.hear(0.0)
-            case "plan" if self._rebalancer is not None:
+            case "plan" if self._rebalancer is not None and self.leader.leads:
                 self._rebalancer.hear(subject)
-            case "due" if self._promoter is not None:
+            case "due" if self._promoter is not None and self.leader.leads:
                 self._promoter.hear(float(subject))
 
     def _wake(self, queue: str) -> None:

@@ -109,7 +109,7 @@ class Enqueuer:
 
     def told(self, rows: Enqueued) -> Enqueued:
         """Tell that these came in."""
-        skipped = sum(1 for _, was_skipped in rows if was_skipped)
+        skipped = sum([was_skipped for _, was_skipped in rows])
         self._tell(JobsEnqueued(len(rows) - skipped, skipped))
         return rows
 

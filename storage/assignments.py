@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 import orjson
 
@@ -48,14 +49,16 @@ class Assignments:
             "plan_queue",
             *tenure,
             queue,
-            list(wanted),
-            list(wanted.values()),
+            [str(pod) for pod in wanted],
+            [str(slots) for slots in wanted.values()],
             cause,
             sentence,
-            list(also),
+            [str(pod) for pod in also],
             tell,
         )
-        return None if row is None else Written(tuple(row["changed"]), row["granted"], row["revoked"])
+        if row is None:
+            return None
+        return Written(tuple(PodId(UUID(pod)) for pod in row["changed"]), row["granted"], row["revoked"])
 
     async def read_view(self) -> tuple[list[Any], list[Any], list[Any]]:
         """Queues, pods and assignments as plain lists, for the rebalancer to make a picture of.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from uuid import UUID
 
 import orjson
 
 from rota.errors import PodRetired
 from rota.words import Incarnation, PodId
 
-from .pool import Connection, Database
+from .pool import Connection, Database, Record
 from .rows import BeatAnswer, Boot, PodRow, QueueTerms, Report, Tenure
 
 
@@ -107,13 +108,13 @@ class Pods:
     async def expire_pods(self, tenure: Tenure, max_rescues: int) -> tuple[list[PodId], int] | None:
         """Remove pods whose time ran out: which, and how many jobs were rescued; None: the lease is lost."""
         row = await self._database.fetchrow("expire_pods", *tenure, max_rescues)
-        return None if row is None else (list(row["expired"]), row["rescued"])
+        return None if row is None else _swept(row)
 
-    async def sweep_pods(self, max_rescues: int) -> tuple[list[PodId], int]:
+    async def sweep_pods(self, max_rescues: int, *, on: Connection | None = None) -> tuple[list[PodId], int]:
         """The same by hand, whoever leads."""
-        row = await self._database.fetchrow("sweep_pods", max_rescues)
+        row = await self._database.fetchrow("sweep_pods", max_rescues, on=on)
         assert row is not None
-        return list(row["expired"]), row["rescued"]
+        return _swept(row)
 
     async def rescue(self, max_rescues: int) -> tuple[list[PodId], int] | None:
         """Sweep until nothing is left to rescue; None while a failover settles and nobody may be expired."""
@@ -124,11 +125,10 @@ class Pods:
             async with self._database.connection() as connection, connection.transaction():
                 if await self.is_settling(on=connection):
                     return None
-                row = await self._database.fetchrow("sweep_pods", max_rescues, on=connection)
-            assert row is not None
-            gone += row["expired"]
-            rescued += row["rescued"]
-            if not row["rescued"]:
+                expired, jobs = await self.sweep_pods(max_rescues, on=connection)
+            gone += expired
+            rescued += jobs
+            if not jobs:
                 return gone, rescued
 
     async def is_settling(self, *, on: Connection | None = None) -> bool:
@@ -160,3 +160,7 @@ class Pods:
             )
             for row in await self._database.fetch("list_pods")
         ]
+
+
+def _swept(row: Record) -> tuple[list[PodId], int]:
+    return [PodId(UUID(pod)) for pod in row["expired"]], row["rescued"]

@@ -104,6 +104,7 @@ class Database:
         self._name = name
         self._password = password
         self._pool: asyncpg.Pool | None = None
+        self._users = 0
 
     async def open(self, *, at_least: int = 1, direct: bool = False) -> None:
         """Connect; DatabaseUnavailable when waiting may help, DatabaseRefused when not.
@@ -149,48 +150,53 @@ class Database:
     async def connection(self) -> AsyncIterator[Connection]:
         """A connection of the pool, for more than one statement."""
         pool = self._opened()
-        with translated(self.address):
+        with _Use(self):
             async with pool.acquire() as connection:
                 yield connection
 
     async def acquire(self) -> asyncpg.pool.PoolConnectionProxy:
         """A connection of the pool; it must be released."""
-        with translated(self.address):
-            return await self._opened().acquire()
+        with _Use(self):
+            connection = await self._opened().acquire()
+            self._users += 1
+            return connection
 
     def has_idle(self) -> bool:
-        """Whether someone else could have a connection now; the pool may also still grow."""
-        pool = self._pool
-        return pool is not None and (pool.get_idle_size() > 0 or pool.get_size() < pool.get_max_size())
+        """Whether someone else could have a connection now. Counted here: asking the pool costs more."""
+        return self._users < self.settings.pool_size
 
     async def release(self, connection: asyncpg.pool.PoolConnectionProxy) -> None:
         """Give a connection back."""
+        self._users -= 1
         if self._pool is not None:
             with translated(self.address):
                 await self._pool.release(connection)
 
     async def fetch(self, query: str, *arguments: Any, on: Connection | None = None) -> list[Record]:
         """All rows of a named query."""
-        with translated(self.address):
+        with self._using(on):
             rows: list[Record] = await (on or self._opened()).fetch(self.queries[query], *arguments)
             return rows
 
     async def fetchrow(self, query: str, *arguments: Any, on: Connection | None = None) -> Record | None:
         """The first row of a named query."""
-        with translated(self.address):
+        with self._using(on):
             return await (on or self._opened()).fetchrow(self.queries[query], *arguments)
 
     async def fetchval(self, query: str, *arguments: Any, on: Connection | None = None) -> Any:
         """The first column of the first row of a named query."""
-        with translated(self.address):
+        with self._using(on):
             return await (on or self._opened()).fetchval(self.queries[query], *arguments)
 
     async def execute(self, query: str, *arguments: Any, on: Connection | None = None) -> int:
         """Run a named query for its effect; the number of rows it touched."""
-        with translated(self.address):
+        with self._using(on):
             status: str = await (on or self._opened()).execute(self.queries[query], *arguments)
             rows = status.rpartition(" ")[2]
             return int(rows) if rows.isdigit() else 0
+
+    def _using(self, on: Connection | None) -> translated:
+        return translated(self.address) if on is not None else _Use(self)
 
     def _opened(self) -> asyncpg.Pool:
         if self._pool is None:
@@ -217,6 +223,25 @@ class Database:
             return path.read_text().strip()
         except OSError as error:
             raise DatabaseRefused(f"The password file {path} cannot be read: {error.strerror}.") from error
+
+
+class _Use(translated):
+    """While a connection of the pool is used or waited for."""
+
+    __slots__ = ("_database",)
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database.address)
+        self._database = database
+
+    def __enter__(self) -> None:
+        self._database._users += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._database._users -= 1
+        super().__exit__(kind, error, trace)
 
 
 def address(url: str) -> str:

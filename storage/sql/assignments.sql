@@ -1,9 +1,11 @@
 -- name: plan_queue
+-- Arrays travel as text: for any other type a new connection first has to ask what it is, and
+-- the first plan of a new leader is waited for.
 --   $1 leader  $2 epoch  $3 timeline  $4 queue  $5 pods  $6 wanted  $7 cause  $8 sentence  $9 also  $10 tell
-SELECT changed, granted, revoked
+SELECT changed::text[], granted, revoked
 FROM rota.plan_queue(
-    $1::uuid, $2::bigint, $3::integer, $4::text, $5::uuid[], $6::integer[], $7::text, $8::text, $9::uuid[],
-    $10::boolean
+    $1::uuid, $2::bigint, $3::integer, $4::text, $5::text[]::uuid[], $6::text[]::integer[], $7::text, $8::text,
+    $9::text[]::uuid[], $10::boolean
 );
 
 -- name: read_view

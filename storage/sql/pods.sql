@@ -32,12 +32,12 @@ SELECT rota.leave_pod($1::uuid, $2::integer);
 
 -- name: expire_pods
 --   $1 leader  $2 epoch  $3 timeline  $4 most_rescues
-SELECT expired, rescued FROM rota.expire_pods($1::uuid, $2::bigint, $3::integer, $4::integer);
+SELECT expired::text[], rescued FROM rota.expire_pods($1::uuid, $2::bigint, $3::integer, $4::integer);
 
 -- name: sweep_pods
 -- By hand, without a leader: `rota rescue`.
 --   $1 most_rescues
-SELECT expired, rescued FROM rota.sweep_pods($1::integer);
+SELECT expired::text[], rescued FROM rota.sweep_pods($1::integer);
 
 -- name: is_settling
 -- Whether a failover is so recent that nobody may be expired.

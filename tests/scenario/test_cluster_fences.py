@@ -6,9 +6,10 @@ Whatever it is, what it runs is over before others are given it, and it ends wit
 from __future__ import annotations
 
 from rota.chaos.history import Claimed, Ended, Gone
-from tests.support.cluster_process import Worker
+from tests.support.cluster_process import PATIENCE, Worker
 from tests.support.cluster_scene import LONG, QUICK, TTL, Cluster
 from tests.support.cutter import Cutter
+from tests.support.until import until
 
 
 async def test_a_second_process_of_the_same_pod_is_refused_in_one_sentence(cluster: Cluster) -> None:
@@ -75,6 +76,26 @@ async def test_a_pod_that_is_cut_off_stops_its_handlers_before_others_have_their
         history = await cluster.verdict()
     ended = [fact for fact in history.facts if isinstance(fact, Ended) and fact.job in jobs]
     assert {(fact.state, fact.attempt, fact.rescues) for fact in ended} == {("done", 2, 1)}
+
+
+async def test_a_pod_that_fenced_itself_hands_back_what_it_stopped_and_no_attempt_is_counted(
+    cluster: Cluster,
+) -> None:
+    # Nobody leads, so that nobody removes the pod before it is back.
+    cluster.settings = {**QUICK, "ROTA_LEAD": "false"}
+    async with Cutter(cluster.dsn) as cutter:
+        [victim] = await cluster.join("victim", dsn=cutter.dsn)
+        jobs = await cluster.enqueue("gated_at_first", 1, 2)
+        await cluster.run(jobs)
+        victim.replaces = (await cluster.boots())[victim.pod]
+        cutter.fall_silent()
+        await until("it fences itself", lambda: "PodFenced" in victim.said, PATIENCE)
+        cutter.speak_again()
+        await cluster.joined([victim])
+        await cluster.end(jobs)
+        history = await cluster.verdict()
+    ended = [fact for fact in history.facts if isinstance(fact, Ended)]
+    assert {(fact.state, fact.claim, fact.attempt, fact.rescues) for fact in ended} == {("done", 2, 1, 0)}
 
 
 async def test_a_process_that_was_stopped_for_longer_than_the_ttl_ends_if_its_fence_is_to_exit(

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from rota import App, Context
 
 DIRECTORY = "CLUSTER_DIRECTORY"
+POD = "CLUSTER_POD"
 CAPS = "CLUSTER_CAPS"
 """The queues and their caps, as in work=4,other=1."""
 
@@ -124,6 +125,4 @@ def make_app(notebook: Notebook, caps: str) -> App:
 
 
 if DIRECTORY in os.environ:
-    app = make_app(
-        Notebook(Path(os.environ[DIRECTORY]), os.environ.get("ROTA_POD_UID", "")), os.environ[CAPS]
-    )
+    app = make_app(Notebook(Path(os.environ[DIRECTORY]), os.environ[POD]), os.environ[CAPS])

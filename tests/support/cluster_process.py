@@ -13,7 +13,7 @@ from pathlib import Path
 from rota.chaos.history import Instant, Run
 from rota.cluster.identity import identity
 from rota.settings import PodSettings
-from tests.support.cluster_app import CAPS, DIRECTORY, read_notes
+from tests.support.cluster_app import CAPS, DIRECTORY, POD, read_notes
 from tests.support.command import COMMAND
 from tests.support.tools import REPOSITORY
 from tests.support.until import until
@@ -37,7 +37,9 @@ class Worker:
         self, name: str, directory: Path, caps: Mapping[str, int], settings: Mapping[str, str]
     ) -> None:
         self.name = name
-        self.pod = str(identity(PodSettings(uid=name)))
+        # An identity is locked on the whole machine, where other tests run at the same time.
+        uid = f"{directory}/{name}"
+        self.pod = str(identity(PodSettings(uid=uid)))
         self.replaces = 0
         """The boot of its pod that was registered when it was started."""
         self.harmed = False
@@ -61,8 +63,9 @@ class Worker:
                     **ours,
                     "ROTA_QUEUES": ",".join(caps),
                     **settings,
-                    "ROTA_POD_UID": name,
+                    "ROTA_POD_UID": uid,
                     "ROTA_POD_ID": name,
+                    POD: name,
                     DIRECTORY: str(directory),
                     CAPS: ",".join(f"{queue}={cap}" for queue, cap in caps.items()),
                 },

@@ -56,9 +56,9 @@ class Cluster:
     async def start(self, *names: str, dsn: str | None = None, **settings: str) -> list[Worker]:
         """Start workers; they join when they have come up."""
         given = {**self.settings, **settings, "ROTA_DATABASE_URL": dsn or self.dsn}
+        boots = await self.boots()
         started = [Worker(name, self.directory, self.caps, given) for name in names]
         self.workers += started
-        boots = await self.boots()
         for worker in started:
             worker.replaces = boots.get(worker.pod, 0)
         return started
@@ -82,6 +82,13 @@ class Cluster:
         """The pods that are registered, and which boot of each."""
         rows = await self.database.fetch("SELECT id::text, incarnation FROM rota.pod")
         return {row["id"]: row["incarnation"] for row in rows}
+
+    async def drains(self, worker: Worker) -> bool:
+        """Whether everybody can know that a pod drains."""
+        state = await self.database.fetchval(
+            "SELECT state::text FROM rota.pod WHERE id = $1::uuid", worker.pod
+        )
+        return bool(state == "draining")
 
     async def leader(self) -> Worker:
         """Whoever leads, once somebody does."""

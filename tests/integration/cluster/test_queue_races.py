@@ -98,6 +98,21 @@ async def test_two_resizes_at_once_are_two_changes_and_the_later_overtakes(stage
     assert (status.in_force, status.overtaken) == (False, True)
 
 
+async def test_a_resize_back_that_waits_for_the_resize_it_takes_back_is_a_change_of_its_own(
+    stage: Stage, cast: Cast
+) -> None:
+    """The cap is what it was when it asked, but not what it was when it was heard."""
+    await stage.granted(cast.tenure, {cast.pod: CAP})
+    one, two = await stage.actor(), await stage.actor()
+    first = await one.begin()
+    await one.resize(1)
+    async with stage.blocked(two.queues.change_queue(QUEUE, max_workers=CAP), on=two.connection) as second:
+        await first.commit()
+    back = second.result()
+    assert back is not None
+    assert (back.change is None, back.cap, back.in_force) == (False, CAP, True)
+
+
 async def test_a_plan_that_waits_for_the_last_acknowledgement_puts_the_lowered_cap_into_force(
     stage: Stage, cast: Cast
 ) -> None:

@@ -8,8 +8,10 @@ import asyncpg
 import pytest
 
 from rota import App
+from rota.events import LeaseGone, LeaseTaken
 from rota.runtime.pod import Pod
-from tests.support.pods import PATIENCE, make_app, run_pod
+from rota.testing import Recorder
+from tests.support.pods import PATIENCE, make_app, run_pod, running
 from tests.support.until import until
 
 WAITS = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'rota.pod'::regclass)"
@@ -63,3 +65,16 @@ async def test_what_ends_the_control_thread_ends_the_pod(app: App, monkeypatch: 
             async with asyncio.timeout(PATIENCE):
                 await pod.task
         assert ended.group_contains(ZeroDivisionError)
+
+
+async def test_news_for_a_leader_are_not_kept_by_one_that_leads_no_more(app: App, told: Recorder) -> None:
+    async with running(app) as pod:
+        control = pod.pod._control
+        async with asyncio.timeout(PATIENCE):
+            await told.wait_for(LeaseTaken)
+            await control._call(control.leader.retire())
+            await told.wait_for(LeaseGone)
+        rebalancer = control._rebalancer
+        assert rebalancer is not None
+        control._receive("plan", "somebody joined")
+        assert not rebalancer._causes

@@ -167,7 +167,7 @@ async def play(watched: Watched, most: int = 100) -> dict[str, list[Plan]]:
     await step("finalize what was lost", "finalize_jobs", pod, boot, done, claims, None, _others(several))
     await step("promote", "promote_jobs", *tenure, most)
     await step("first beat", "beat", pod, boot, 0, timeline, [], [], [], [QUEUE], "")
-    await step("plan", "plan_queue", *tenure, QUEUE, [pod], [5], "a test", "Five.", [], True)
+    await step("plan", "plan_queue", *tenure, QUEUE, [str(pod)], ["5"], "a test", "Five.", [], True)
     await step("beat", "beat", pod, boot, 1, timeline, [QUEUE], [10], [3], [], "")
     await step("settle", "settle_batches", pod, boot, 3, [2])
     await watched.execute("UPDATE rota.pod SET expires_at = rota.clock() WHERE id = $1", lost)

@@ -126,7 +126,7 @@ async def test_a_claim_that_waits_for_an_expiry_takes_nothing(stage: Stage) -> N
     async with expirer.transaction():
         expired = await stage.database.fetchrow("sweep_pods", 3, on=expirer)
         assert expired is not None
-        assert expired["expired"] == [pod.id]
+        assert expired["expired"] == [str(pod.id)]
         claim = asyncio.ensure_future(stage.claim(pod, on=claimer))
         await stage.until_blocked(claimer)
     assert await claim == []

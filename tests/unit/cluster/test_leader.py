@@ -125,6 +125,7 @@ class Scene:
             US,
             cast("Leases", self.row),
             TERMS,
+            standing=cast("Leases", self.row),
             pod_ttl=POD_TTL,
             duties=self._duties,
             clock=clock,
