@@ -31,6 +31,11 @@ def planner(name: str) -> str:
     return f"cluster: planner, {name}"
 
 
+def beside(work: str) -> str:
+    """The plain drain that a crowded one is held against, made right before or after it."""
+    return f"{work}, plain beside it"
+
+
 RATE, MILLISECONDS, MICROSECONDS, MEBIBYTES, BYTES = "jobs/s", "ms", "µs", "MiB", "B"
 
 

@@ -123,6 +123,26 @@ class RotaProducer:
         await self._app.close()
 
 
+def count_locally(slots: int) -> None:
+    """Claim as a pod would that had no cap to keep: a plain count of its own runs, and nobody asks it."""
+    used = 0
+
+    def take(self: Slots, queue: str, giving: int, wanting: int) -> int:
+        nonlocal used
+        most = max(0, min(wanting, slots - used + giving))
+        used += max(giving, most) - giving
+        return most
+
+    def give(self: Slots, queue: str, taken: int, kept: int, *, flew: bool) -> bool:
+        nonlocal used
+        used += kept - taken
+        return False
+
+    Slots.take = take  # type: ignore[method-assign]
+    Slots.give = give  # type: ignore[method-assign]
+    Slots.may_take = lambda self, queue: slots - used  # type: ignore[method-assign]
+
+
 async def noop(ctx: Context, number: Number) -> None:
     """Do nothing, which leaves only what Rota does."""
 
@@ -136,10 +156,7 @@ async def main() -> None:
     tally = Tally(told["tally"], told["slot"], told["rss_every"])
     gate = Gate()
     if told["uncapped"]:
-        # What claiming would cost if nobody counted slots.
-        Slots.take = lambda self, queue, giving, wanting: wanting  # type: ignore[method-assign]
-        Slots.give = lambda self, queue, taken, kept, *, flew: False  # type: ignore[method-assign]
-        Slots.may_take = lambda self, queue: told["slots"]  # type: ignore[method-assign]
+        count_locally(told["slots"])
     pod = RotaPod(told["dsn"], tally, gate, slots=told["slots"], cap=told["cap"], kind=told["kind"])
     await serve_pod(pod, tally, gate)
 

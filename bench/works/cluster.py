@@ -48,8 +48,9 @@ async def _moving(bench: Bench, dsn: str) -> None:
         p50, p99 = await moving.resizes(fleet, bench.sizes.resizes)
         _record(bench, RESIZE_P50, p50, MILLISECONDS)
         _record(bench, RESIZE_P99, p99, MILLISECONDS)
-        _record(bench, LEADER_LEAVES, await moving.polite_leave(fleet), MILLISECONDS)
-        await fleet.start(1)
+        for _ in range(bench.runs):
+            _record(bench, LEADER_LEAVES, await moving.polite_leave(fleet), MILLISECONDS)
+            await fleet.start(1)
         _record(bench, LEADER_KILLED, await moving.leader_killed(fleet), SECONDS)
         await fleet.start(1)
         _record(bench, FOLLOWER_KILLED, await moving.follower_killed(fleet), SECONDS)
@@ -65,12 +66,12 @@ async def _stillness(bench: Bench, dsn: str) -> None:
 
 
 async def _cost(bench: Bench) -> None:
-    """The same drain with the cap and without any bound on what is claimed, in turns."""
+    """The same drain with the cap and without, in turns, the first now the one and now the other."""
     [rota] = bench.named(ROTA)
     database = await bench.database(rota, "cap")
-    for _ in range(bench.short_runs):
-        for work, uncapped in ((CAPPED, False), (UNCAPPED, True)):
-            drained = await bench.drain(rota, database, jobs=bench.sizes.drain, uncapped=uncapped)
+    for number in range(bench.short_runs):
+        for work, uncapped in ((CAPPED, False), (UNCAPPED, True))[:: 1 if number % 2 else -1]:
+            drained = await bench.drain(rota, database, jobs=bench.sizes.long, uncapped=uncapped)
             _record(bench, work, drained.rate, RATE)
 
 

@@ -9,7 +9,7 @@ import asyncpg
 
 from bench.contenders import Contender
 from bench.harness import Bench
-from bench.words import CEILING, CPU_PER_JOB, MICROSECONDS, PGQUEUER, RATE, ROTA
+from bench.words import CEILING, CPU_PER_JOB, MICROSECONDS, PGQUEUER, RATE, ROTA, beside
 
 Seed = Callable[[asyncpg.Connection, int], Awaitable[None]]
 
@@ -17,13 +17,13 @@ Seed = Callable[[asyncpg.Connection, int], Awaitable[None]]
 async def measure(bench: Bench) -> None:
     """Round by round: plain, two processes, crowded tables; then long ones with an old snapshot."""
     crowds = await _seed_crowds(bench)
-    for _ in range(bench.short_runs):
+    for number in range(bench.short_runs):
         await plain_round(bench)
         for contender in bench.named(ROTA, PGQUEUER):
             database = await bench.database(contender)
             drained = await bench.drain(contender, database, jobs=bench.sizes.drain, number=2)
             bench.record(bench.works.pair, contender, drained.rate, RATE)
-        await _crowded_round(bench, crowds)
+        await _crowded_round(bench, crowds, plain_first=number % 2 == 0)
     for _, database in crowds:
         await bench.server.drop(database)
     for _ in range(bench.runs):
@@ -62,16 +62,25 @@ async def _seed_crowds(bench: Bench) -> list[tuple[str, str]]:
     return crowds
 
 
-async def _crowded_round(bench: Bench, crowds: list[tuple[str, str]]) -> None:
-    """The plain drain again, of a backlog, and with each crowd in the tables."""
+async def _crowded_round(bench: Bench, crowds: list[tuple[str, str]], *, plain_first: bool) -> None:
+    """The drain of a backlog, and with each crowd in the tables, each with a plain one beside it.
+
+    Beside it, and now before, now after: one run takes a second or two, and what else the machine
+    does changes by more than the difference that is looked for.
+    """
     jobs, waiting = bench.sizes.drain, bench.sizes.backlog
     for contender in bench.named(ROTA):
         plain = await bench.database(contender)
-        drained = await bench.drain(contender, plain, jobs=jobs, waiting=waiting)
-        bench.record(bench.works.backlog, contender, drained.rate, RATE)
-        for work, database in crowds:
-            drained = await bench.drain(contender, database, jobs=jobs, clear=False)
-            bench.record(work, contender, drained.rate, RATE)
+        for work, database in [(bench.works.backlog, plain), *crowds]:
+            for crowded in (False, True) if plain_first else (True, False):
+                drained = await bench.drain(
+                    contender,
+                    database if crowded else plain,
+                    jobs=jobs,
+                    waiting=waiting if crowded and database == plain else None,
+                    clear=not crowded or database == plain,
+                )
+                bench.record(work if crowded else beside(work), contender, drained.rate, RATE)
 
 
 async def _snapshot_round(bench: Bench, contender: Contender) -> None:

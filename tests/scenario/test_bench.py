@@ -9,15 +9,17 @@ from math import isfinite
 from pathlib import Path
 
 from bench.sizes import QUICK
-from bench.words import CEILING, CPU_PER_JOB, PICKUP_P50, PICKUP_P95, ROTA, WAL_PER_JOB, Works
+from bench.words import CEILING, CPU_PER_JOB, PICKUP_P50, PICKUP_P95, ROTA, WAL_PER_JOB, Works, beside
 from bench.works import WORKS
 from tests.support.tools import REPOSITORY
 
 PATIENCE = 110.0
-SIZED = [getattr(Works(QUICK), name) for name, kind in vars(Works).items() if isinstance(kind, property)]
+WORKS_OF = Works(QUICK)
+SIZED = [getattr(WORKS_OF, name) for name, kind in vars(Works).items() if isinstance(kind, property)]
 WORDS = [word for word in WORKS if word != "cluster"]
 """The cluster's figures need a minute even at their smallest: `make bench ONLY=cluster ARGS=--quick`."""
-EVERY_WORK = {*SIZED, CPU_PER_JOB, PICKUP_P50, PICKUP_P95, WAL_PER_JOB}
+CROWDED = [WORKS_OF.backlog, WORKS_OF.future, WORKS_OF.ended, WORKS_OF.foreign]
+EVERY_WORK = {*SIZED, *map(beside, CROWDED), CPU_PER_JOB, PICKUP_P50, PICKUP_P95, WAL_PER_JOB}
 
 
 def test_everything_that_the_bench_measures_can_still_be_measured(postgres: str, tmp_path: Path) -> None:
