@@ -16,6 +16,7 @@ from uuid import UUID
 
 import asyncpg
 
+from bench.cluster.app import CAP
 from rota.runtime.app import App
 from rota.settings import Settings
 from rota.storage.embedded import start_embedded
@@ -87,6 +88,8 @@ class Fleet:
                 "ROTA_POD_UID": uid,
                 "ROTA_POD_ID": uid,
                 "BENCH_QUEUES": str(self._queues),
+                # What one pod has room for, so that every cap can be reached.
+                "BENCH_CAP": str(CAP if self._queues == 1 else 2),
             },
         )
 
@@ -133,17 +136,23 @@ class Fleet:
         return epoch
 
     async def planned_after(self, epoch: int) -> float:
-        """Wait for a plan of a later epoch; when that was."""
-        await self.until(
-            "the next leader has planned",
-            lambda: self.connection.fetchval("SELECT EXISTS (SELECT FROM rota.plan WHERE epoch > $1)", epoch),
-        )
+        """Wait until a later leader has planned; when that was.
+
+        A leader that leaves may have handed its slots over itself; then the next one finds nothing to do.
+        """
+        await self.until("the next leader has planned", lambda: self._planned(epoch))
         return time.monotonic()
 
     async def until(self, what: str, look: Callable[[], Awaitable[Any]]) -> None:
         async with asyncio.timeout(_PATIENCE):
             while not await look():  # noqa: ASYNC110  (rows do not set events)
                 await asyncio.sleep(_LOOK)
+
+    async def _planned(self, epoch: int) -> bool:
+        if await self.connection.fetchval("SELECT EXISTS (SELECT FROM rota.plan WHERE epoch > $1)", epoch):
+            return True
+        led = await self.connection.fetchval("SELECT epoch > $1 FROM rota.lease", epoch)
+        return bool(led) and await self._converged("bench")
 
     async def _leader(self) -> str | None:
         name: str | None = await self.connection.fetchval(

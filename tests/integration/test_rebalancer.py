@@ -178,12 +178,14 @@ async def test_what_is_heard_while_a_plan_is_written_is_planned_next(scene: Scen
     await scene.queue(q=4)
     await scene.pods(1)
     holder = await scene.stage.connect()
+    held = holder.transaction()
+    await held.start()
+    await holder.execute("SELECT FROM rota.queue FOR UPDATE")
     async with scene.at_work():
-        async with holder.transaction():
-            await holder.execute("SELECT FROM rota.queue FOR UPDATE")
-            await scene.stage.until_in_the_way(holder)
-            await holder.execute("UPDATE rota.queue SET max_workers = 9")
-            scene.rebalancer.hear("q was resized")
+        await scene.stage.until_in_the_way(holder)
+        await holder.execute("UPDATE rota.queue SET max_workers = 9")
+        scene.rebalancer.hear("q was resized")
+        await held.commit()
         await scene.planned(times=2)
     assert await scene.targets() == [9]
 
@@ -354,9 +356,11 @@ async def test_a_conflict_is_tried_again(scene: Scene) -> None:
     await scene.queue(q=4)
     await scene.pods(1)
     holder = await scene.stage.connect()
+    held = holder.transaction()
+    await held.start()
+    await holder.execute("SELECT FROM rota.queue FOR UPDATE")
     async with scene.at_work():
-        async with holder.transaction():
-            await holder.execute("SELECT FROM rota.queue FOR UPDATE")
-            await until("it was tried twice", lambda: len(scene.written.queues) >= 2)
+        await until("it was tried twice", lambda: len(scene.written.queues) >= 2)
+        await held.commit()
         await scene.planned()
     assert await scene.targets() == [4]
